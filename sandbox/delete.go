@@ -1,0 +1,286 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Terminate deletes the sandbox id and returns nil once it is seen to be gone; already gone is success.
+// Its budget is ctx's deadline, or 2 minutes: pass a context that is still alive. Otherwise the error is a [*LeakError].
+func Terminate(ctx context.Context, p Provider, id string) error {
+	if id == "" {
+		return fmt.Errorf("sandbox: terminate without an id: %w", ErrInvalid)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+		defer cancel()
+	}
+	c := &cleanup{p: p, caps: p.Capabilities()}
+	info := Info{ID: id}
+	if c.caps.GoneByList { // the list is asked for the nonce, which only a look can tell
+		if seen, err := c.get(ctx, id); err == nil {
+			info, c.mark = seen, seen.Mark
+			c.witness = c.mark != Mark{}
+		}
+	}
+	c.add(info)
+	if leak := c.run(ctx); leak != nil {
+		return leak
+	}
+	return nil
+}
+
+// A cleanup ends sandboxes and sees to it that they are gone: ask, then look, until gone. A delete's success is a
+// promise, not a fact; and what a look does not find may not have appeared yet.
+type cleanup struct {
+	p       Provider
+	caps    Capabilities
+	mark    Mark
+	born    time.Time       // when the create's request left; zero: long ago
+	settled time.Time       // an unanswered create may appear until then
+	unknown error           // no look can tell whether all is gone, since it is not known what there is
+	witness bool            // List must agree that nothing carries the mark: twice, all pages
+	ends    time.Time       // when the lease ends them at the latest, by our clock; zero: as the service says
+	adopt   func(Info) bool // asked first of what List shows; true: it lives on, and the run is over
+	tell    func(op Op, info Info, start time.Time, attempt int, err error, final bool)
+
+	targets []*target
+}
+
+// A target is one sandbox to end.
+type target struct {
+	info     Info
+	asked    time.Time // when the delete was last sent
+	accepted bool      // the service said yes to it
+	refused  error     // or why not
+	deaf     bool      // a delete is still under way: no second one beside it
+	refusals int       // answers that another try will not change
+	doubt    time.Time // the service failed a delete: until then, that it finds nothing proves nothing
+	err      error     // why it is not known to be gone
+	gone     bool
+}
+
+func (c *cleanup) add(info Info) { c.targets = append(c.targets, &target{info: info}) }
+
+func (c *cleanup) event(op Op, info Info, start time.Time, attempt int, err error, final bool) {
+	if c.tell != nil {
+		c.tell(op, info, start, attempt, err, final)
+	}
+}
+
+// run returns nil once all targets are seen to be gone, or one was adopted. A part of the budget is kept for making the
+// lease shorter when the deletes have failed.
+func (c *cleanup) run(ctx context.Context) *LeakError {
+	began := time.Now()
+	deadline, _ := ctx.Deadline()
+	main, cancel := context.WithDeadline(ctx, deadline.Add(-min(10*time.Second, time.Until(deadline)/8)))
+	defer cancel()
+	err, rounds := c.rounds(main)
+	if err == nil {
+		c.event(OpConfirm, c.last(), began, rounds, nil, true)
+		return nil
+	}
+	c.shorten(ctx)
+	leak := &LeakError{Provider: c.p.Name(), Err: err}
+	for _, t := range c.targets {
+		if !t.gone {
+			leak.Sandboxes = append(leak.Sandboxes, c.left(t))
+		}
+	}
+	if len(leak.Sandboxes) == 0 { // a create without an answer
+		leak.Sandboxes = []Info{{Mark: c.mark, Deadline: c.ends, AsOf: time.Now()}}
+	}
+	c.event(OpConfirm, leak.Sandboxes[0], began, rounds, leak, true)
+	return leak
+}
+
+func (c *cleanup) last() Info {
+	if len(c.targets) == 0 {
+		return Info{Mark: c.mark, State: StateGone}
+	}
+	info := c.targets[0].info
+	info.State = StateGone
+	return info
+}
+
+// rounds asks and looks until all is gone, ctx ends, or it is hopeless. It returns the number of rounds it took.
+func (c *cleanup) rounds(ctx context.Context) (error, int) {
+	var clean int // lists in a row that showed nothing
+	for round := 1; ; round++ {
+		err := c.unknown
+		for _, t := range c.targets {
+			if !t.gone {
+				c.step(ctx, t, round)
+			}
+			if !t.gone {
+				err = t.err
+			}
+			if t.refusals >= 3 && !t.gone {
+				return err, round
+			}
+		}
+		if err == nil && c.witness {
+			var adopted bool
+			if adopted, err = c.list(ctx, round); adopted {
+				return nil, round
+			}
+			if clean++; err != nil {
+				clean = 0
+			} else if clean < 2 || time.Now().Before(c.settled) {
+				err = errors.New("what no list has shown may still appear")
+			}
+		}
+		if err == nil || err == c.unknown {
+			return err, round
+		}
+		if sleep(ctx, c.pause(ctx, round, retryAfter(err), clean)) != nil {
+			return fmt.Errorf("clean-up time is over: %w", err), round
+		}
+	}
+}
+
+// pause returns how long to wait for the next round: twice as long each time, or what the service asks for, cut by what
+// is left of the budget. A second clean list is of use only when the first one's lag is over.
+func (c *cleanup) pause(ctx context.Context, round int, asked time.Duration, clean int) time.Duration {
+	d := min(50*time.Millisecond<<min(round-1, 10), 5*time.Second)
+	d = max(d/2+rand.N(d/2), asked)
+	if clean == 1 {
+		d = max(d, c.caps.ReadLag)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		d = min(d, max(time.Until(deadline)/2, 10*time.Millisecond))
+	}
+	return d
+}
+
+// step asks for one delete where that is of use, and looks.
+func (c *cleanup) step(ctx context.Context, t *target, round int) {
+	if again := max(time.Second, c.caps.ReadLag); !t.deaf && (!t.accepted || t.info.State != StateEnding && time.Since(t.asked) >= again) {
+		c.ask(ctx, t, round)
+	}
+	start := time.Now()
+	info, err := c.get(ctx, t.info.ID)
+	absent := errors.Is(err, ErrNotFound) || err == nil && info.State == StateGone
+	if err == nil {
+		info.Mark = firstMark(info.Mark, t.info.Mark)
+		t.info = info
+	}
+	now := time.Now()
+	switch {
+	case absent && now.Before(t.doubt):
+		t.info.State = StateUnknown
+		t.err = fmt.Errorf("the service failed the delete, and that it finds nothing now proves nothing until %s: %w", t.doubt.UTC().Format(time.RFC3339), t.refused)
+	case absent && now.Sub(c.born) < c.caps.ReadLag:
+		t.accepted, t.err = false, errors.New("not found so soon after the create, which proves nothing")
+	case absent:
+		t.gone, t.err = true, nil
+	case err != nil:
+		t.err = errors.Join(t.refused, err)
+	case t.refused != nil:
+		t.err = t.refused
+	default:
+		t.err = fmt.Errorf("the delete was accepted, but the sandbox is still %s", info.State)
+	}
+	if t.err != nil {
+		c.event(OpConfirm, t.info, start, round, t.err, false)
+	}
+}
+
+func (c *cleanup) ask(ctx context.Context, t *target, round int) {
+	t.asked = time.Now()
+	_, err := try(ctx, c.caps.deleteTime(), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.p.Delete(ctx, t.info.ID)
+	})
+	if errors.Is(err, ErrNotFound) { // nothing to delete is no fault, and no proof: the look decides
+		err = nil
+	}
+	c.event(OpDelete, t.info, t.asked, round, err, false)
+	t.refused, t.accepted, t.deaf = err, err == nil, errors.Is(err, errDeaf)
+	if api, ok := errors.AsType[*APIError](err); ok && api.Status >= 500 {
+		t.doubt = time.Now().Add(c.caps.DeleteDoubt)
+	}
+	if errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermission) || errors.Is(err, ErrInvalid) || errors.Is(err, errors.ErrUnsupported) {
+		t.refusals++
+	}
+}
+
+func (c *cleanup) get(ctx context.Context, id string) (Info, error) {
+	return try(ctx, readTime, func(ctx context.Context) (Info, error) { return c.p.Get(ctx, id) })
+}
+
+// list looks for what carries the mark. What is new, or shows on, becomes a target; err says that there was some.
+func (c *cleanup) list(ctx context.Context, round int) (adopted bool, err error) {
+	start, mark := time.Now(), c.mark.String()
+	found, err := try(ctx, readTime, func(ctx context.Context) (found []Info, err error) {
+		for info, err := range c.p.List(ctx, Filter{Fleet: c.mark.Fleet, Nonce: c.mark.Nonce}) {
+			if err != nil {
+				return nil, err
+			}
+			if info.State != StateGone && info.Mark.String() == mark { // the service may ignore the filter
+				found = append(found, info)
+			}
+		}
+		return found, nil
+	})
+	c.event(OpFind, Info{Mark: c.mark}, start, round, err, false)
+	for _, info := range found {
+		i := slices.IndexFunc(c.targets, func(t *target) bool { return t.info.ID == info.ID })
+		switch {
+		case c.adopt != nil && !adopted && i < 0 && c.adopt(info):
+			adopted = true
+			continue
+		case i < 0:
+			c.add(info)
+		default:
+			c.targets[i].gone = false
+		}
+		err = fmt.Errorf("sandbox %s carries the mark and is %s", info.ID, info.State)
+	}
+	return adopted, err
+}
+
+// shorten brings the ends nearer of what could not be deleted, where the provider has a call for just that.
+func (c *cleanup) shorten(ctx context.Context) {
+	s, ok := As[Shortener](c.p)
+	if !ok {
+		return
+	}
+	for _, t := range c.targets {
+		if !t.gone && t.info.State.MayRun() {
+			_, _ = try(ctx, readTime, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, s.Shorten(ctx, t.info.ID, max(c.caps.MinWindow, c.caps.Step, time.Second))
+			}) // what failed once more is in the error already
+		}
+	}
+}
+
+// left returns what a LeakError says of t. The lease counts as asked for, not as shortened: only a look could tell
+// whether that took effect.
+func (c *cleanup) left(t *target) Info {
+	info, now := t.info, time.Now()
+	info.Mark = firstMark(info.Mark, c.mark)
+	end := c.ends
+	switch {
+	case info.State == StateDormant: // no lease runs on it
+		end = time.Time{}
+	case now.Before(t.doubt):
+		end = t.doubt
+	case end.IsZero() && !info.Deadline.IsZero():
+		end = now.Add(info.Left() + c.caps.Lateness)
+	}
+	info.Deadline, info.AsOf = end, now
+	return info
+}
+
+// firstMark returns the first mark that is one.
+func firstMark(a, b Mark) Mark {
+	if a == (Mark{}) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,114 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+type scopeKey struct{}
+
+// Touch tells the stall switch of the scope that ctx belongs to that its owner still makes progress,
+// for instance while it waits for a model. Outside a scope it does nothing.
+func Touch(ctx context.Context) {
+	if l, ok := ctx.Value(scopeKey{}).(*life); ok {
+		l.progress.begin()
+		l.progress.end()
+	}
+}
+
+// A progress knows how long its owner has done nothing.
+type progress struct {
+	mu       sync.Mutex
+	inFlight int
+	last     time.Time
+}
+
+func (p *progress) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight++
+}
+
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight--
+	p.last = time.Now()
+}
+
+// idle is 0 while something is in flight: a quiet long command is progress, and its own timeout bounds it.
+func (p *progress) idle() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inFlight > 0 {
+		return 0
+	}
+	return time.Since(p.last)
+}
+
+// A handle is the Sandbox that a function gets: the provider's, for as long as the scope lasts.
+type handle struct {
+	l  *life
+	sb Sandbox
+}
+
+var _ Sandbox = (*handle)(nil)
+
+// Unwrap returns the provider's own handle. For [As].
+func (h *handle) Unwrap() Sandbox { return h.sb }
+
+func (h *handle) ID() string { return h.sb.ID() }
+
+func (h *handle) Exec(ctx context.Context, cmd Cmd) (res Result, err error) {
+	if left := h.l.lifeLeft(); cmd.Timeout == 0 || cmd.Timeout > left {
+		cmd.Timeout = left
+	}
+	err = h.do(ctx, OpExec, func(ctx context.Context) error {
+		res, err = h.sb.Exec(ctx, cmd)
+		return err
+	})
+	return res, err
+}
+
+func (h *handle) Upload(ctx context.Context, name string, r io.Reader) error {
+	return h.do(ctx, OpUpload, func(ctx context.Context) error { return h.sb.Upload(ctx, name, r) })
+}
+
+func (h *handle) Download(ctx context.Context, name string, w io.Writer) error {
+	return h.do(ctx, OpDownload, func(ctx context.Context) error { return h.sb.Download(ctx, name, w) })
+}
+
+func (h *handle) Endpoint(ctx context.Context, port int) (e Endpoint, err error) {
+	err = h.do(ctx, OpEndpoint, func(ctx context.Context) error {
+		e, err = h.sb.Endpoint(ctx, port)
+		return err
+	})
+	return e, err
+}
+
+// do makes one call, which counts as progress and ends with the sandbox.
+func (h *handle) do(ctx context.Context, op Op, call func(context.Context) error) (err error) {
+	l := h.l
+	if l.calls.Err() != nil {
+		return fmt.Errorf("sandbox %s: %s: %w", h.ID(), op, context.Cause(l.calls))
+	}
+	l.progress.begin()
+	defer l.progress.end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.calls, func() { cancel(context.Cause(l.calls)) })()
+	start := time.Now()
+	err = call(ctx)
+	l.tell(op, Info{}, start, 1, err, true)
+	return err
+}
+
+// lifeLeft is what is left until the scope's max lifetime: the longest that a command may take.
+func (l *life) lifeLeft() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.born.Mono.Add(l.plan.MaxLifetime)), time.Millisecond)
+}

@@ -1,0 +1,28 @@
+package sandbox
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// A Journal remembers creates across a crash of the process. Safe for many processes on one host.
+type Journal interface {
+	// Put makes e durable before it returns, in place of an entry with the same nonce. An error stops the create.
+	Put(ctx context.Context, e Entry) error
+	// Remove forgets an entry whose sandbox is seen to be gone; an unknown nonce is no error.
+	Remove(ctx context.Context, nonce string) error
+	// Orphans yields entries whose owner is proven dead: its lock on the entry could be taken. Pid and boot id prove
+	// nothing (containers and hosts share spools) and are there to be read. An error is an entry that cannot be read
+	// or judged; the rest follow.
+	Orphans(ctx context.Context) iter.Seq2[Entry, error]
+}
+
+// Entry is one create, as remembered. It holds no secret.
+type Entry struct {
+	Provider string // Provider.Name
+	ID       string // empty until the create was answered
+	Mark     Mark
+	Tags     map[string]string
+	Kept     time.Time // left for debugging until then, by the owner's clock; zero: not
+}
