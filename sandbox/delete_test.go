@@ -1,0 +1,185 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandglass-dev/sandglass/sandbox"
+	"github.com/sandglass-dev/sandglass/sandbox/sandboxtest"
+)
+
+// make1 makes a sandbox outside of any scope.
+func make1(t *testing.T, p *sandboxtest.Provider) string {
+	t.Helper()
+	info, err := p.Create(context.Background(), sandbox.CreateRequest{Mark: mark(), Window: 3 * mins})
+	require.NoError(t, err)
+	return info.ID
+}
+
+func TestTerminateReturnsWhenTheSandboxIsSeenToBeGone(t *testing.T) {
+	busy := sandboxtest.Status(409)
+	for name, tc := range map[string]struct {
+		caps   func(*sandbox.Capabilities)
+		behave func(*sandboxtest.Behaviour)
+		faults []sandboxtest.Fault
+		pause  bool
+		gone   bool // already
+		leak   bool
+		is     error
+	}{
+		"a plain delete":                      {},
+		"G13, G17, G22: it was gone already":  {gone: true},
+		"G02: a success without effect":       {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectNone}}},
+		"G03: a success that never has any":   {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectNone, Times: -1}}, leak: true},
+		"G04: it is resumed after the delete": {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectRevive}}, behave: func(b *sandboxtest.Behaviour) { b.ReviveAfter = 0 }},
+		"G05: 409 is no success":              {faults: []sandboxtest.Fault{{Err: busy, Times: -1}}, leak: true, is: sandbox.ErrConflict},
+		"G07: a paused one cannot be deleted": {pause: true, behave: func(b *sandboxtest.Behaviour) { b.FailsWhileDormant = true }, leak: true},
+		"G09: 409 until it has started":       {behave: func(b *sandboxtest.Behaviour) { b.BusyWhileStarting, b.StartTime = true, 40*sec }},
+		"G10: in deletion for ever":           {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectBlocked, Times: -1}}, leak: true},
+		"G11: 409 for 20 s":                   {faults: []sandboxtest.Fault{{Err: busy, Times: 6}}},
+		"G12: not found just after create":    {caps: func(c *sandbox.Capabilities) { c.ReadLag = 3 * sec }},
+		"G14: the delete hangs":               {faults: []sandboxtest.Fault{{Hang: true, Times: -1}}, leak: true},
+		"G14: the delete hangs once":          {faults: []sandboxtest.Fault{{Hang: true}}},
+		"G15: it ignores its context":         {faults: []sandboxtest.Fault{{Hang: true, Deaf: true, Times: -1}}, leak: true},
+		"G18, G29: it takes its time":         {behave: func(b *sandboxtest.Behaviour) { b.DeleteTime = 20 * sec }},
+		"G29: an operation":                   {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectPending}}, behave: func(b *sandboxtest.Behaviour) { b.PendingTime = mins }},
+		"G31: it has failed":                  {behave: func(b *sandboxtest.Behaviour) { b.StartsFailed = true }},
+		"G34: 503 is tried again":             {faults: []sandboxtest.Fault{{Err: sandboxtest.Status(503), Times: 2}}},
+		"500, and then nothing is found":      {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Err: sandboxtest.Status(500), After: true}}},
+		"the machine outlives its record":     {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true}}, behave: func(b *sandboxtest.Behaviour) { b.OrphanTime = 80 * sec }},
+		"H01: lists show it on":               {caps: func(c *sandbox.Capabilities) { c.GoneByList, c.ReadLag = true, 4*sec }},
+		"H01: lists flap":                     {caps: func(c *sandbox.Capabilities) { c.GoneByList = true }, behave: func(b *sandboxtest.Behaviour) { b.ListFlaps = 3 * sec }},
+		"K02: looks fail for a while":         {caps: func(c *sandbox.Capabilities) { c.GoneByList = true }, behave: func(b *sandboxtest.Behaviour) { b.GetStale = 2 * sec }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caps := sandboxtest.Everything()
+				if tc.caps != nil {
+					tc.caps(&caps)
+				}
+				p := sandboxtest.New(caps)
+				if tc.behave != nil {
+					p.Behave(tc.behave)
+				}
+				id := make1(t, p)
+				if tc.pause {
+					p.Pause(id)
+				}
+				if tc.gone {
+					p.Kill(id)
+				}
+				p.Fault(sandbox.OpDelete, tc.faults...)
+				began := time.Now()
+				err := sandbox.Terminate(context.Background(), p, id)
+				assert.LessOrEqual(t, time.Since(began), 2*mins)
+				if !tc.leak {
+					assert.NoError(t, err)
+					assert.Empty(t, p.Live())
+					assert.Empty(t, p.Residue())
+				} else {
+					leak, found := errors.AsType[*sandbox.LeakError](err)
+					require.True(t, found, "%v", err)
+					require.Len(t, leak.Sandboxes, 1)
+					assert.Equal(t, id, leak.Sandboxes[0].ID)
+					assert.Equal(t, tc.pause, leak.Sandboxes[0].Deadline.IsZero(), "until when, unless nothing ends it")
+					if tc.is != nil {
+						assert.ErrorIs(t, err, tc.is)
+					}
+				}
+				p.Heal()
+				synctest.Wait()
+				for _, c := range p.Calls() {
+					assert.NotContains(t, []sandbox.Op{sandbox.OpExtend, sandbox.OpExec}, c.Op, "E07: nothing on the way may prolong it")
+				}
+				err = sandbox.Terminate(context.Background(), p, id)
+				if tc.pause {
+					return
+				}
+				assert.NoError(t, err, "G01, G23, G36: a second try really tries")
+				assert.Empty(t, p.Live())
+			})
+		})
+	}
+}
+
+func TestTerminateWithoutIDIsRefused(t *testing.T) {
+	p := sandboxtest.New(sandbox.Capabilities{})
+	assert.ErrorIs(t, sandbox.Terminate(context.Background(), p, ""), sandbox.ErrInvalid)
+	assert.Empty(t, p.Calls())
+}
+
+func TestTerminateObeysItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := sandboxtest.New(sandbox.Capabilities{})
+		id := make1(t, p)
+		p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
+		defer cancel()
+		began := time.Now()
+		err := sandbox.Terminate(ctx, p, id)
+		_, found := errors.AsType[*sandbox.LeakError](err)
+		assert.True(t, found)
+		assert.LessOrEqual(t, time.Since(began), 10*sec)
+	})
+}
+
+func TestDeadContextStillNamesTheSandbox(t *testing.T) {
+	p := sandboxtest.New(sandbox.Capabilities{})
+	id := make1(t, p)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	assert.ErrorContains(t, sandbox.Terminate(ctx, p, id), id)
+}
+
+func TestFailedDeleteShortensTheLeaseWhereThatIsACallOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := sandboxtest.New(sandbox.Capabilities{})
+		id := make1(t, p)
+		p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
+		defer cancel()
+		err := sandbox.Terminate(ctx, p, id)
+		require.Error(t, err)
+		require.Len(t, p.Calls(sandbox.OpShorten), 1)
+		assert.Positive(t, p.Calls(sandbox.OpShorten)[0].Window, "never 0, which means for ever on two services")
+		time.Sleep(5 * sec)
+		assert.Empty(t, p.Live())
+	})
+}
+
+func TestPermissionThatIsMissingIsFoundOutSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := sandboxtest.New(sandbox.Capabilities{})
+		id := make1(t, p)
+		p.Behave(func(b *sandboxtest.Behaviour) { b.NoDelete = true })
+		began := time.Now()
+		err := sandbox.Terminate(context.Background(), p, id)
+		assert.ErrorIs(t, err, sandbox.ErrPermission)
+		assert.Less(t, time.Since(began), 10*sec)
+	})
+}
+
+func TestRetryAfterOfADeleteIsObeyedButCutByTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := sandboxtest.New(sandbox.Capabilities{})
+		id := make1(t, p)
+		slow := sandboxtest.Status(429)
+		slow.RetryAfter = 20 * sec
+		p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: slow})
+		began := time.Now()
+		require.NoError(t, sandbox.Terminate(context.Background(), p, id))
+		assert.GreaterOrEqual(t, time.Since(began), 20*sec)
+		id = make1(t, p)
+		slow.RetryAfter = time.Hour
+		p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: slow})
+		began = time.Now()
+		require.NoError(t, sandbox.Terminate(context.Background(), p, id))
+		assert.Less(t, time.Since(began), 2*mins)
+	})
+}
