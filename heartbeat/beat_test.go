@@ -14,7 +14,9 @@ import (
 )
 
 func TestTenHoursOfBeatsKeepTheEndWithinTheWindow(t *testing.T) {
-	for name, kind := range map[string]kind{"a service that sets": sets, "a service that adds": adds, "a service that tells nothing": activity} {
+	for name, kind := range map[string]kind{
+		"a service that sets": sets, "a service that adds": adds, "a service that tells nothing": activity,
+	} {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t, ttl.Policy{MaxLifetime: 24 * time.Hour}, limits)
 			w.kind = kind
@@ -240,7 +242,7 @@ func TestAThousandLeasesDoNotBeatInStep(t *testing.T) {
 		mean := float64(total) / life.Seconds()
 		first, later := peak(0, 5*time.Minute), peak(10*time.Minute, life)
 		t.Logf("%d requests, %.1f a second; peaks: %d at first, %d in the last five minutes", total, mean, first, later)
-		assert.InDelta(t, 1000/57.0, mean, 1, "a beat is early by a twentieth on average")
+		assert.InDelta(t, 1000/57.0, mean, 1.5, "a beat is early by a twentieth on average")
 		assert.Less(t, first, 250, "a tenth of a beat is 6 s")
 		assert.Less(t, later, 120, "and each beat spreads them further")
 	})

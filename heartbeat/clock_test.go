@@ -115,7 +115,9 @@ func TestAfterAJumpOfTheWallClockALookComesBeforeAnyVerdict(t *testing.T) {
 		w.stop()
 		assert.Empty(t, w.verdicts)
 	})
-	for name, f := range map[string]fault{"fails": {err: errBusy}, "hangs": {out: time.Hour}, "hangs and notices nothing": {out: time.Hour, deaf: true}} {
+	for name, f := range map[string]fault{
+		"fails": {err: errBusy}, "hangs": {out: time.Hour}, "hangs and notices nothing": {out: time.Hour, deaf: true},
+	} {
 		bubble(t, "a look that "+name+" decides after two attempts", func(t *testing.T) {
 			w := jumped(t, 10*time.Minute, func(w *world) { w.fault = w.after(10*time.Minute, f) })
 			last := w.wait()

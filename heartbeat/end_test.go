@@ -44,7 +44,7 @@ func TestNoBeatPassesTheHardEndOrBringsTheEndNearer(t *testing.T) {
 	for _, step := range []time.Duration{time.Millisecond, time.Second, time.Minute} {
 		for _, after := range []time.Duration{0, 10 * time.Second, 130 * time.Second, 20 * time.Minute} {
 			bubble(t, fmt.Sprintf("step %v, %v after the lifetime", step, after), func(t *testing.T) {
-				w := newWorld(t, ttl.Policy{MaxLifetime: 20*time.Minute + 7*time.Second, After: after}, ttl.Limits{Max: time.Hour, Step: step})
+				w := newWorld(t, ttl.Policy{MaxLifetime: 1207 * time.Second, After: after}, ttl.Limits{Max: time.Hour, Step: step})
 				w.fault = func(int, call) fault { return fault{out: 300 * time.Millisecond, back: 200 * time.Millisecond} }
 				w.run().wait()
 				// A request takes 0.3 s to get there, and an end is not told before 0.5 s.
@@ -163,7 +163,8 @@ func TestAnEndThatMovesIsNoCap(t *testing.T) {
 		for _, beat := range []time.Duration{window / 15, window / 3} {
 			for _, grain := range []time.Duration{0, time.Second} {
 				for _, way := range []time.Duration{0, window / 50} {
-					bubble(t, fmt.Sprintf("window %v, beat %v, told in units of %v, way of %v", window, beat, max(grain, 1), way), func(t *testing.T) {
+					name := fmt.Sprintf("window %v, beat %v, told in units of %v, way of %v", window, beat, max(grain, 1), way)
+					bubble(t, name, func(t *testing.T) {
 						w := newWorld(t, ttl.Policy{Window: window, Beat: beat, MaxLifetime: 24 * time.Hour}, limits)
 						w.grain = grain
 						w.fault = func(n int, _ call) fault { // sometimes the way there is the longer one, sometimes the way back

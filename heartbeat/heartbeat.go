@@ -178,12 +178,13 @@ func (l *loop) verdict(now ttl.Moment) error {
 		l.ended = true
 		l.Over(ErrEnded)
 	}
-	switch {
-	case (l.lost || now.Until(l.trust) <= 0) && l.last != nil:
-		return fmt.Errorf("%w: %w", ErrLost, l.last)
-	case l.lost || now.Until(l.trust) <= 0:
+	if l.lost || now.Until(l.trust) <= 0 {
+		if l.last != nil {
+			return fmt.Errorf("%w: %w", ErrLost, l.last)
+		}
 		return ErrLost
-	case l.Stall > 0 && l.Idle() >= l.Stall:
+	}
+	if l.Stall > 0 && l.Idle() >= l.Stall {
 		return ErrStalled
 	}
 	return nil

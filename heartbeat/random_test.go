@@ -23,7 +23,6 @@ type story struct {
 	killed  time.Time // zero: never
 	stopped time.Time // when the test ended it; zero: it ended by itself
 	expired time.Time // when the lease ended by itself; zero: not while Run ran
-	lasting func(time.Time) bool
 }
 
 func newStory(t *testing.T, r *rand.Rand) *story {
@@ -60,11 +59,11 @@ func (s *story) troubles() {
 	r, attempt := s.r, s.Plan.Attempt
 	spell := time.Duration(r.Int64N(int64(3*s.Plan.Beat))) + time.Second
 	often := r.Float64()
-	s.lasting = func(now time.Time) bool { return now.Sub(s.start)/spell%2 == 1 }
+	well := func(now time.Time) bool { return now.Sub(s.start)/spell%2 == 0 }
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	s.service.fault = func(_ int, c call) fault { // calls come one at a time, so that r needs no lock
 		f := fault{out: upTo(attempt / 4), back: upTo(attempt / 4)}
-		if !s.lasting(c.start) || r.Float64() > often {
+		if well(c.start) || r.Float64() > often {
 			return f
 		}
 		switch r.IntN(7) {
@@ -222,9 +221,11 @@ func (s *story) dump(t *testing.T) {
 	}
 	t.Logf("plan %+v, kind %d, blind %v, jumps %v, cap %v", s.Plan, s.kind, s.Blind, s.jumps, since(s.service.cap))
 	for _, c := range s.log() {
-		t.Logf("look %-5v window %v: %v, handled %v, answered %v, end %v, %v", c.look, c.window, since(c.start), since(c.handled), since(c.answered), since(c.end), c.err)
+		t.Logf("look %-5v window %v: %v, handled %v, answered %v, end %v, %v",
+			c.look, c.window, since(c.start), since(c.handled), since(c.answered), since(c.end), c.err)
 	}
-	t.Logf("killed %v, stopped %v, expired %v, Run ended %v, told %v", since(s.killed), since(s.stopped), since(s.expired), s.ended, s.verdicts)
+	t.Logf("killed %v, stopped %v, expired %v, Run ended %v, told %v",
+		since(s.killed), since(s.stopped), since(s.expired), s.ended, s.verdicts)
 }
 
 func TestWhateverAServiceDoes(t *testing.T) {
@@ -261,6 +262,6 @@ func TestWhateverAServiceDoes(t *testing.T) {
 	}
 	t.Logf("%d stories: %v", stories, count)
 	for _, what := range []string{"ended", "lost", "killed", "stopped"} {
-		require.Greater(t, count[what], stories/20, "the stories must differ: %v", count)
+		require.Positive(t, count[what], "the stories must differ: %v", count)
 	}
 }

@@ -36,50 +36,105 @@ func TestDefaultsFollowTheWindowAndTheProvider(t *testing.T) {
 		limits ttl.Limits
 		check  func(*testing.T, ttl.Plan)
 	}{
-		{"beat and attempt are parts of a short window", ttl.Policy{Window: 6 * time.Second}, plain, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 2*time.Second, p.Beat)
-			assert.Equal(t, time.Second, p.Attempt)
-			assert.Equal(t, 300*time.Millisecond, p.Margin)
-			assert.Equal(t, 2*time.Second, p.Spacing(), "beats of a short plan may lie as close as it says")
-		}},
-		{"attempt and margin do not grow with a long window", ttl.Policy{Window: 30 * time.Minute}, plain, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 10*time.Minute, p.Beat)
-			assert.Equal(t, 30*time.Second, p.Attempt)
-			assert.Equal(t, 5*time.Second, p.Margin)
-		}},
-		{"a window is rounded down to the step", ttl.Policy{Window: 3*time.Minute - 1}, ttl.Limits{Max: time.Hour, Step: time.Minute}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 2*time.Minute, p.Window)
-			assert.Equal(t, 40*time.Second, p.Beat, "a third of what is left after rounding")
-		}},
-		{"an unknown step is a second", ttl.Policy{Window: 90*time.Second + 900*time.Millisecond}, ttl.Limits{Max: time.Hour}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 90*time.Second, p.Window)
-		}},
-		{"the default window is the provider's longest if that is less", ttl.Policy{}, ttl.Limits{Max: 100 * time.Second, Step: 30 * time.Second}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 90*time.Second, p.Window)
-		}},
-		{"the default lifetime leaves time after it", ttl.Policy{After: 130 * time.Second}, ttl.Limits{Max: time.Hour, MaxLifetime: 45 * time.Minute}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 45*time.Minute-130*time.Second, p.MaxLifetime)
-			assert.Equal(t, 45*time.Minute, p.HardEnd)
-		}},
-		{"a lifetime may reach exactly to the provider's", ttl.Policy{MaxLifetime: 40 * time.Minute, After: 5 * time.Minute}, ttl.Limits{Max: time.Hour, MaxLifetime: 45 * time.Minute}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 45*time.Minute, p.HardEnd)
-		}},
-		{"a fixed end spans the whole life", ttl.Policy{After: time.Minute}, ttl.Limits{Max: 2 * time.Hour, Fixed: true}, func(t *testing.T, p ttl.Plan) {
-			assert.True(t, p.Fixed)
-			assert.Equal(t, 61*time.Minute, p.Window)
-			assert.Equal(t, time.Minute, p.Beat, "looks are as frequent as beats would be")
-		}},
-		{"a fixed end's default lifetime fits into the longest window", ttl.Policy{After: time.Minute}, ttl.Limits{Max: 30 * time.Minute, Fixed: true}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 29*time.Minute, p.MaxLifetime)
-			assert.Equal(t, 30*time.Minute, p.Window)
-		}},
-		{"a short fixed life is looked at more often", ttl.Policy{MaxLifetime: 12 * time.Second}, ttl.Limits{Max: time.Hour, Fixed: true}, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 4*time.Second, p.Beat)
-			assert.Equal(t, 2*time.Second, p.Attempt)
-		}},
-		{"two beats and one attempt may fill the window exactly", ttl.Policy{Window: 3 * time.Minute, Beat: 80 * time.Second, Attempt: 20 * time.Second}, plain, func(t *testing.T, p ttl.Plan) {
-			assert.Equal(t, 80*time.Second, p.Beat)
-		}},
+		{
+			"beat and attempt are parts of a short window",
+			ttl.Policy{Window: 6 * time.Second},
+			plain,
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 2*time.Second, p.Beat)
+				assert.Equal(t, time.Second, p.Attempt)
+				assert.Equal(t, 300*time.Millisecond, p.Margin)
+				assert.Equal(t, 2*time.Second, p.Spacing(), "beats of a short plan may lie as close as it says")
+			},
+		},
+		{
+			"attempt and margin do not grow with a long window",
+			ttl.Policy{Window: 30 * time.Minute},
+			plain,
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 10*time.Minute, p.Beat)
+				assert.Equal(t, 30*time.Second, p.Attempt)
+				assert.Equal(t, 5*time.Second, p.Margin)
+			},
+		},
+		{
+			"a window is rounded down to the step",
+			ttl.Policy{Window: 3*time.Minute - 1},
+			ttl.Limits{Max: time.Hour, Step: time.Minute},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 2*time.Minute, p.Window)
+				assert.Equal(t, 40*time.Second, p.Beat, "a third of what is left after rounding")
+			},
+		},
+		{
+			"an unknown step is a second",
+			ttl.Policy{Window: 90*time.Second + 900*time.Millisecond},
+			ttl.Limits{Max: time.Hour},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 90*time.Second, p.Window)
+			},
+		},
+		{
+			"the default window is the provider's longest if that is less",
+			ttl.Policy{},
+			ttl.Limits{Max: 100 * time.Second, Step: 30 * time.Second},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 90*time.Second, p.Window)
+			},
+		},
+		{
+			"the default lifetime leaves time after it",
+			ttl.Policy{After: 130 * time.Second},
+			ttl.Limits{Max: time.Hour, MaxLifetime: 45 * time.Minute},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 45*time.Minute-130*time.Second, p.MaxLifetime)
+				assert.Equal(t, 45*time.Minute, p.HardEnd)
+			},
+		},
+		{
+			"a lifetime may reach exactly to the provider's",
+			ttl.Policy{MaxLifetime: 40 * time.Minute, After: 5 * time.Minute},
+			ttl.Limits{Max: time.Hour, MaxLifetime: 45 * time.Minute},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 45*time.Minute, p.HardEnd)
+			},
+		},
+		{
+			"a fixed end spans the whole life",
+			ttl.Policy{After: time.Minute},
+			ttl.Limits{Max: 2 * time.Hour, Fixed: true},
+			func(t *testing.T, p ttl.Plan) {
+				assert.True(t, p.Fixed)
+				assert.Equal(t, 61*time.Minute, p.Window)
+				assert.Equal(t, time.Minute, p.Beat, "looks are as frequent as beats would be")
+			},
+		},
+		{
+			"a fixed end's default lifetime fits into the longest window",
+			ttl.Policy{After: time.Minute},
+			ttl.Limits{Max: 30 * time.Minute, Fixed: true},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 29*time.Minute, p.MaxLifetime)
+				assert.Equal(t, 30*time.Minute, p.Window)
+			},
+		},
+		{
+			"a short fixed life is looked at more often",
+			ttl.Policy{MaxLifetime: 12 * time.Second},
+			ttl.Limits{Max: time.Hour, Fixed: true},
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 4*time.Second, p.Beat)
+				assert.Equal(t, 2*time.Second, p.Attempt)
+			},
+		},
+		{
+			"two beats and one attempt may fill the window exactly",
+			ttl.Policy{Window: 3 * time.Minute, Beat: 80 * time.Second, Attempt: 20 * time.Second},
+			plain,
+			func(t *testing.T, p ttl.Plan) {
+				assert.Equal(t, 80*time.Second, p.Beat)
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			plan, err := c.policy.Resolve(c.limits)
@@ -95,7 +150,7 @@ func TestDefaultsAreAcceptedByEveryKnownKindOfProvider(t *testing.T) {
 	for name, l := range map[string]ttl.Limits{
 		"whole seconds, one hour":       {Min: time.Second, Max: time.Hour, Step: time.Second, MaxLifetime: time.Hour},
 		"whole minutes":                 {Min: time.Minute, Max: 365 * 24 * time.Hour, Step: time.Minute},
-		"milliseconds, 45 minutes":      {Min: time.Millisecond, Max: 45 * time.Minute, Step: time.Millisecond, MaxLifetime: 45 * time.Minute},
+		"milliseconds, 45 minutes":      {Min: 1, Max: 45 * time.Minute, Step: time.Millisecond, MaxLifetime: 45 * time.Minute},
 		"at least a minute, in seconds": {Min: time.Minute, Max: 30 * 24 * time.Hour, Step: time.Second},
 		"fixed":                         {Min: time.Second, Max: 24 * time.Hour, Step: time.Second, Fixed: true},
 	} {
@@ -118,7 +173,10 @@ func TestEveryFaultIsReported(t *testing.T) {
 			"negative times, each by its name",
 			ttl.Policy{Window: -1, Beat: -2, Attempt: -3, MaxLifetime: -4, After: -5},
 			plain,
-			[]string{"window -1ns is negative", "beat -2ns is negative", "attempt limit -3ns", "max lifetime -4ns", "time after the max lifetime -5ns"},
+			[]string{
+				"window -1ns is negative", "beat -2ns is negative", "attempt limit -3ns is negative", "max lifetime -4ns is negative",
+				"time after the max lifetime -5ns is negative",
+			},
 		},
 		{"no longest window", ttl.Policy{}, ttl.Limits{}, []string{"no usable window"}},
 		{"negative longest window", ttl.Policy{}, ttl.Limits{Max: -1}, []string{"no usable window"}},
@@ -231,7 +289,8 @@ func TestEveryFaultIsReported(t *testing.T) {
 }
 
 func TestWindowAtIsClampedToTheHardEndAndRoundedDown(t *testing.T) {
-	plan, err := ttl.Policy{MaxLifetime: 9 * time.Minute, After: time.Minute}.Resolve(ttl.Limits{Min: time.Minute, Max: time.Hour, Step: 30 * time.Second})
+	plan, err := ttl.Policy{MaxLifetime: 9 * time.Minute, After: time.Minute}.Resolve(
+		ttl.Limits{Min: time.Minute, Max: time.Hour, Step: 30 * time.Second})
 	require.NoError(t, err)
 	for age, want := range map[time.Duration]time.Duration{
 		math.MinInt64:                     3 * time.Minute,
@@ -286,7 +345,7 @@ func hold(t *testing.T, p ttl.Policy, l ttl.Limits, ages ...time.Duration) bool 
 	is(p.Beat == 0 || plan.Beat == p.Beat, "an asked beat is kept")
 	is(p.Attempt == 0 || plan.Attempt == p.Attempt, "an asked attempt limit is kept")
 	is(p.MaxLifetime == 0 || plan.MaxLifetime == p.MaxLifetime, "an asked lifetime is kept")
-	is(plan.Beat >= time.Millisecond && plan.Attempt >= time.Millisecond && plan.MaxLifetime >= time.Millisecond, "no time is below a millisecond")
+	is(min(plan.Beat, plan.Attempt, plan.MaxLifetime) >= time.Millisecond, "no time is below a millisecond")
 	is(plan.Fixed == l.Fixed, "Fixed is the provider's word")
 	if !plan.Fixed { // in an order that cannot overflow
 		is(plan.Beat <= plan.Window-plan.Attempt && plan.Beat <= plan.Window-plan.Attempt-plan.Beat, "2B + one attempt <= Window")
@@ -296,9 +355,10 @@ func hold(t *testing.T, p ttl.Policy, l ttl.Limits, ages ...time.Duration) bool 
 	is(plan.HardEnd == plan.MaxLifetime+p.After && plan.HardEnd >= plan.MaxLifetime, "HardEnd = H + After, without overflow")
 	is(l.MaxLifetime == 0 || plan.HardEnd <= l.MaxLifetime, "HardEnd is within the provider's longest life")
 	is(0 <= plan.Margin && plan.Margin < plan.Window && plan.Margin <= 5*time.Second, "the margin is a small part of the window")
-	is(0 < plan.Spacing() && plan.Spacing() <= plan.Beat && plan.Spacing() <= 5*time.Second, "beats are spaced, but not further than planned")
+	is(0 < plan.Spacing() && plan.Spacing() <= min(plan.Beat, 5*time.Second), "beats are spaced, but not further than planned")
 	is(plan.WindowAt(0) > 0, "a life begins with a window")
-	for _, age := range append(ages, 0, plan.HardEnd/2, plan.HardEnd-plan.Window, plan.HardEnd-l.Min, plan.HardEnd-1, plan.HardEnd, math.MinInt64, math.MaxInt64) {
+	hard := plan.HardEnd
+	for _, age := range append(ages, 0, hard/2, hard-plan.Window, hard-l.Min, hard-1, hard, math.MinInt64, math.MaxInt64) {
 		w := plan.WindowAt(age)
 		is(w >= 0 && w <= plan.Window, "WindowAt is never above Window")
 		is(w == 0 || w >= l.Min && w%step == 0, "WindowAt is 0 or what the provider takes")
@@ -334,9 +394,15 @@ func likely(r *rand.Rand) (ttl.Policy, ttl.Limits) {
 		}
 		return d
 	}
-	l := ttl.Limits{Max: upTo(3*time.Hour) + 1, Step: sometimes(upTo(2 * time.Minute)), MaxLifetime: sometimes(upTo(24 * time.Hour)), Fixed: r.IntN(4) == 0}
+	l := ttl.Limits{
+		Max: upTo(3*time.Hour) + 1, Step: sometimes(upTo(2 * time.Minute)),
+		MaxLifetime: sometimes(upTo(24 * time.Hour)), Fixed: r.IntN(4) == 0,
+	}
 	l.Min = sometimes(upTo(l.Max))
-	p := ttl.Policy{Beat: sometimes(upTo(2 * time.Minute)), Attempt: sometimes(upTo(time.Minute)), MaxLifetime: sometimes(upTo(3 * time.Hour)), After: sometimes(upTo(10 * time.Minute))}
+	p := ttl.Policy{
+		Beat: sometimes(upTo(2 * time.Minute)), Attempt: sometimes(upTo(time.Minute)),
+		MaxLifetime: sometimes(upTo(3 * time.Hour)), After: sometimes(upTo(10 * time.Minute)),
+	}
 	if !l.Fixed {
 		p.Window = sometimes(upTo(10 * time.Minute))
 	}
