@@ -34,7 +34,7 @@ type Config struct {
 
 // Scope is what one call of WithSandbox may set for itself. Zero fields are the defaults; negative times are refused.
 type Scope struct {
-	Spec         Spec
+	Spec         Spec              // what to create; zero: the provider's default machine
 	Tags         map[string]string // the user's, such as agent_job_id and commit_sha; never nil inside an Option
 	Window       time.Duration     // longest life without its owner, rounded down to the provider's step; default 3 min
 	Beat         time.Duration     // time between extensions; default a third of Window; two beats and one attempt (a sixth of Window, at most 30 s) must fit into it

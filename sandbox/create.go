@@ -175,7 +175,7 @@ func (l *life) search() bool {
 		}
 		return adopted
 	}
-	err, _ := c.rounds(ctx)
+	_, err := c.rounds(ctx)
 	if err == nil && !adopted {
 		l.mu.Lock()
 		l.maybe = false

@@ -80,7 +80,7 @@ func (c *cleanup) run(ctx context.Context) *LeakError {
 	deadline, _ := ctx.Deadline()
 	main, cancel := context.WithDeadline(ctx, deadline.Add(-min(10*time.Second, time.Until(deadline)/8)))
 	defer cancel()
-	err, rounds := c.rounds(main)
+	rounds, err := c.rounds(main)
 	if err == nil {
 		c.event(OpConfirm, c.last(), began, rounds, nil, true)
 		return nil
@@ -109,10 +109,10 @@ func (c *cleanup) last() Info {
 }
 
 // rounds asks and looks until all is gone, ctx ends, or it is hopeless. It returns the number of rounds it took.
-func (c *cleanup) rounds(ctx context.Context) (error, int) {
+func (c *cleanup) rounds(ctx context.Context) (round int, err error) {
 	var clean int // lists in a row that showed nothing
-	for round := 1; ; round++ {
-		err := c.unknown
+	for round = 1; ; round++ {
+		err = c.unknown
 		for _, t := range c.targets {
 			if !t.gone {
 				c.step(ctx, t, round)
@@ -121,13 +121,13 @@ func (c *cleanup) rounds(ctx context.Context) (error, int) {
 				err = t.err
 			}
 			if t.refusals >= 3 && !t.gone {
-				return err, round
+				return round, err
 			}
 		}
 		if err == nil && c.witness {
 			var adopted bool
 			if adopted, err = c.list(ctx, round); adopted {
-				return nil, round
+				return round, nil
 			}
 			if clean++; err != nil {
 				clean = 0
@@ -136,10 +136,10 @@ func (c *cleanup) rounds(ctx context.Context) (error, int) {
 			}
 		}
 		if err == nil || err == c.unknown {
-			return err, round
+			return round, err
 		}
 		if sleep(ctx, c.pause(ctx, round, retryAfter(err), clean)) != nil {
-			return fmt.Errorf("clean-up time is over: %w", err), round
+			return round, fmt.Errorf("clean-up time is over: %w", err)
 		}
 	}
 }

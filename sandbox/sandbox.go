@@ -39,7 +39,8 @@ type Sandbox interface {
 }
 
 // Cmd is a command, in the manner of [os/exec.Cmd]. There is one way to run it: streaming is a writer, standard
-// input a reader, killing a cancelled context, a background process a goroutine.
+// input a reader, killing a cancelled context, a background process a goroutine. If Stdout and Stderr are one writer,
+// it is never written to from two goroutines at once; after Exec has returned, neither is written to any more.
 type Cmd struct {
 	Args    []string          // program and arguments, no shell; see [Shell]
 	Env     map[string]string // in addition to Spec.Env

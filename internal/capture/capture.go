@@ -1,30 +1,26 @@
-// Package capture keeps the end of a command's output, for every adapter in the same way.
+// Package capture takes a command's output, for every adapter in the same way: all of it goes on to the caller's
+// writers while the call lasts, and the end of it is kept.
 package capture
 
-import (
-	"io"
-	"sync"
-)
+import "sync"
 
 // Limit is how much of each stream a sandbox.Result keeps.
 const Limit = 1 << 20
 
-// A Tail keeps the last [Limit] bytes written to it and passes all of them on to a writer, if there is one. It is
-// safe for concurrent use. An error of the writer is kept and ends the passing on, not the keeping: the command goes on.
+// A Tail keeps the last [Limit] bytes written to it, and passes all of them on through a gate. It is safe for
+// concurrent use.
 type Tail struct {
-	w    io.Writer
-	turn chan struct{} // held while w is written; a channel, so that a bubble of testing/synctest sees the waiting
+	gate *Gate
 
-	mu        sync.Mutex // over what follows, never held while w is written: Bytes answers even if w hangs
+	mu        sync.Mutex // never held while the gate is written: Bytes answers even if the caller's writer hangs
 	buf       []byte
 	truncated bool
-	err       error
 }
 
-// NewTail returns a Tail that passes on to w, which may be nil.
-func NewTail(w io.Writer) *Tail { return &Tail{w: w, turn: make(chan struct{}, 1)} }
+// NewTail returns a Tail that passes on through g.
+func NewTail(g *Gate) *Tail { return &Tail{gate: g} }
 
-// Write never fails.
+// Write never fails: the command goes on even if nobody can be told of its output.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	t.buf = append(t.buf, p...)
@@ -32,18 +28,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 		t.cut()
 	}
 	t.mu.Unlock()
-	if t.w == nil {
-		return len(p), nil
-	}
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	if t.Err() == nil {
-		if _, err := t.w.Write(p); err != nil {
-			t.mu.Lock()
-			t.err = err
-			t.mu.Unlock()
-		}
-	}
+	_, _ = t.gate.Write(p)
 	return len(p), nil
 }
 
@@ -60,11 +45,4 @@ func (t *Tail) Bytes() (kept []byte, truncated bool) {
 	defer t.mu.Unlock()
 	t.cut()
 	return append([]byte(nil), t.buf...), t.truncated
-}
-
-// Err returns the first error of the writer.
-func (t *Tail) Err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.err
 }

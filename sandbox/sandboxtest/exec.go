@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -159,8 +158,8 @@ func (h *handle) Upload(ctx context.Context, name string, r io.Reader) (err erro
 }
 
 func (h *handle) Download(ctx context.Context, name string, w io.Writer) (err error) {
-	g := newGate(w)
-	defer g.shut()
+	g := capture.NewGate(w)
+	defer g.Shut()
 	return h.copy(ctx, sandbox.OpDownload, name, func(ctx context.Context, m *machine) error {
 		return m.disk().ReadFile(name, writerFunc(func(b []byte) (int, error) {
 			if ctx.Err() != nil {
@@ -286,7 +285,7 @@ func attend(ctx context.Context, use *fake.Use, limit time.Duration, kill bool, 
 // output keeps a command's output and passes it on.
 type output struct {
 	split          bool
-	gates          []*gate
+	gates          []*capture.Gate
 	texts          []*text
 	stdout, stderr *capture.Tail
 	out, err       io.Writer
@@ -294,7 +293,8 @@ type output struct {
 
 func newOutput(cmd sandbox.Cmd, caps sandbox.Capabilities) *output {
 	o := &output{split: caps.SplitOutput}
-	stream := func(g *gate) (*capture.Tail, io.Writer) {
+	gate, other := capture.Gates(cmd.Stdout, cmd.Stderr)
+	stream := func(g *capture.Gate) (*capture.Tail, io.Writer) {
 		o.gates = append(o.gates, g)
 		tail := capture.NewTail(g)
 		if caps.BinaryOut {
@@ -304,21 +304,12 @@ func newOutput(cmd sandbox.Cmd, caps sandbox.Capabilities) *output {
 		o.texts = append(o.texts, t)
 		return tail, t
 	}
-	g := newGate(cmd.Stdout)
-	o.stdout, o.out = stream(g)
+	o.stdout, o.out = stream(gate)
 	o.stderr, o.err = o.stdout, o.out
 	if o.split {
-		if !same(cmd.Stdout, cmd.Stderr) {
-			g = newGate(cmd.Stderr)
-		}
-		o.stderr, o.err = stream(g)
+		o.stderr, o.err = stream(other)
 	}
 	return o
-}
-
-// same reports whether a and b are one writer.
-func same(a, b io.Writer) bool {
-	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
 // streams returns where a command's output goes.
@@ -330,7 +321,7 @@ func (o *output) shut() {
 		t.flush()
 	}
 	for _, g := range o.gates {
-		g.shut()
+		g.Shut()
 	}
 }
 
@@ -344,36 +335,6 @@ func (o *output) result() sandbox.Result {
 		r.Truncated = r.Truncated || more
 	}
 	return r
-}
-
-// gate passes on to a writer of the caller's until it is shut, one write at a time: nothing writes to it any more after
-// the call, unless the writer hangs.
-type gate struct {
-	w    io.Writer
-	turn chan struct{} // a channel, so that a bubble of testing/synctest sees the waiting
-	open bool          // changed by whoever has the turn
-}
-
-func newGate(w io.Writer) *gate { return &gate{w: w, turn: make(chan struct{}, 1), open: w != nil} }
-
-func (g *gate) Write(b []byte) (int, error) {
-	g.turn <- struct{}{}
-	defer func() { <-g.turn }()
-	if !g.open {
-		return len(b), nil
-	}
-	return g.w.Write(b)
-}
-
-func (g *gate) shut() {
-	t := time.NewTimer(patience)
-	defer t.Stop()
-	select {
-	case g.turn <- struct{}{}:
-		g.open = false
-		<-g.turn
-	case <-t.C: // the writer hangs
-	}
 }
 
 // text passes text on and spoils what is none, like services that send output as strings.
