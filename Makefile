@@ -1,0 +1,56 @@
+# The commands of this project. `make test` needs Go and a C compiler (for -race), and uses a Docker engine if one
+# answers at DOCKER_HOST or the default socket.
+
+GO          ?= go
+GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+MODULES     := $(shell $(GO) list -m -f '{{.Dir}}')
+
+# How many lives `make crash` ends, and how long `make fuzz` tries each target.
+N        ?= 200
+FUZZTIME ?= 10s
+
+.PHONY: test lint crash bench fuzz image readme
+
+## test: vet and test every module with the race detector, then say what was skipped and why
+test:
+	$(GO) vet work
+	$(GO) run ./internal/gotest -race -shuffle=on -timeout=20m work
+
+## lint: format, vet for three systems, staticcheck, tidy modules, and each module on its own
+lint:
+	@files=$$($(GO) run $(GOFUMPT) -l .) && if [ -n "$$files" ]; then echo "gofumpt would change:"; echo "$$files"; exit 1; fi
+	GOOS=linux   $(GO) vet work
+	GOOS=darwin  $(GO) vet work
+	GOOS=windows $(GO) vet work
+	@set -e; for dir in $(MODULES); do \
+		echo "staticcheck, tidy and build: $$dir"; cd "$$dir"; \
+		$(GO) run $(STATICCHECK) ./...; \
+		$(GO) mod tidy -diff; \
+		GOWORK=off $(GO) build ./...; \
+	done
+
+## crash: end N child processes at random instants and ask the Docker engine what is left
+crash:
+	$(GO) test -count=1 -timeout=60m -v -run='^TestCrash$$' ./providers/docker -crash.n=$(N)
+
+## bench: run the benchmarks
+bench:
+	$(GO) test -run='^$$' -bench=. -benchmem work
+
+## fuzz: run each fuzz target for FUZZTIME
+fuzz:
+	@set -e; for pkg in $$($(GO) list work); do \
+		for target in $$($(GO) test -list='^Fuzz' "$$pkg" | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$$pkg"; \
+		done; \
+	done
+
+## image: make busybox:latest on the Docker engine without a registry
+image:
+	.ci/image
+
+## readme: write the generated parts of README.md anew
+readme:
+	$(GO) test ./examples -run='^TestReadme' -update

@@ -1,0 +1,80 @@
+package main_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// gotest runs the command over a module with the given files and returns what it printed and its exit code.
+func gotest(t *testing.T, files map[string]string) (output string, code int) {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "gotest")
+	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	dir := t.TempDir()
+	files["go.mod"] = "module scratch\n\ngo 1.26.0\n"
+	for name, content := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	cmd := exec.Command(bin, "./...")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	out, err = cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return string(out), 0
+}
+
+func TestSkipsAreNamedWithTheirReasonAndPassingTestsAreQuiet(t *testing.T) {
+	out, code := gotest(t, map[string]string{"a/a_test.go": `package a
+import "testing"
+func TestEngine(t *testing.T)   { t.Log("looking"); t.Skip("no Docker engine: nothing\nanswers") }
+func TestEngineToo(t *testing.T) { t.Skip("no Docker engine: nothing answers") }
+func TestOther(t *testing.T)    { t.Run("sub", func(t *testing.T) { t.Skip("another reason") }) }
+func TestSilent(t *testing.T)   { t.SkipNow() }
+func TestFine(t *testing.T)     { t.Log("chatter") }
+`})
+	assert.Zero(t, code, out)
+	assert.Regexp(t, `(?m)^ok  \tscratch/a\t`, out)
+	assert.Contains(t, out, "skipped: scratch/a.TestEngine and 1 more: no Docker engine: nothing answers\n")
+	assert.Contains(t, out, "skipped: scratch/a.TestOther/sub: another reason\n")
+	assert.Contains(t, out, "skipped: scratch/a.TestSilent: no reason given\n")
+	assert.Contains(t, out, "\n2 passed, 0 failed, 4 skipped\n")
+	assert.NotContains(t, out, "chatter")
+}
+
+func TestAFailureIsPrintedAndItsExitCodeKept(t *testing.T) {
+	out, code := gotest(t, map[string]string{
+		"a/a_test.go": `package a
+import "testing"
+func TestFine(t *testing.T) { t.Log("chatter") }
+func TestBad(t *testing.T)  { t.Run("sub", func(t *testing.T) { t.Error("wrong colour") }) }
+`,
+		"b/b_test.go": "package b\nimport \"testing\"\nfunc TestPanic(t *testing.T) { panic(\"boo\") }\n",
+		"c/c_test.go": "package c\nimport (\"os\"; \"testing\")\nfunc TestExit(t *testing.T) { os.Exit(3) }\n",
+		"d/d_test.go": "package d\nfunc f() { undefined() }\n",
+		"e/e_test.go": "package e\nimport \"testing\"\nfunc TestFine(t *testing.T) {}\n",
+	})
+	assert.Equal(t, 1, code, out)
+	for _, want := range []string{"wrong colour", "--- FAIL: TestBad/sub", "panic: boo", "undefined: undefined", "FAIL\tscratch/a", "FAIL\tscratch/d [build failed]"} {
+		assert.Contains(t, out, want)
+	}
+	assert.NotContains(t, out, "chatter")
+	assert.Regexp(t, `(?m)^ok  \tscratch/e\t`, out)
+	assert.Regexp(t, `(?m)^2 passed, 5 failed, 0 skipped$`, out, "TestBad and its subtest, TestPanic, and the packages c and d")
+}
+
+func TestAPatternWithoutPackagesFails(t *testing.T) {
+	out, code := gotest(t, map[string]string{"broken/x.go": "not go"})
+	assert.NotZero(t, code, out)
+}
