@@ -93,6 +93,7 @@ func (m *Manager) newLife(ctx context.Context, hasFn bool, opts []Option) (*life
 	for _, o := range opts {
 		o(&scope)
 	}
+	scope = scope.clone() // what an option has set is the caller's own map
 	plan, err := m.plan(scope)
 	if !hasFn {
 		err = errors.Join(err, fmt.Errorf("no function: %w", ErrInvalid))
@@ -314,7 +315,7 @@ func (l *life) gone() {
 	}
 }
 
-// keep leaves the sandbox for debugging, if that was asked for and the service grants exactly that.
+// keep leaves the sandbox for debugging, if that was asked for and the service agrees to the new end.
 func (l *life) keep(ctx context.Context) bool {
 	l.mu.Lock()
 	wanted := l.plan.Down(l.scope.KeepOnError)
@@ -328,7 +329,7 @@ func (l *life) keep(ctx context.Context) bool {
 	start := time.Now()
 	_, err := try(ctx, l.plan.Attempt, func(ctx context.Context) (heartbeat.Grant, error) { return l.extend(ctx, wanted) })
 	l.tell(OpKeep, Info{}, start, 1, err, true)
-	if err != nil { // delete it rather than leave what may have another end than we say
+	if err != nil { // rather deleted than left with an end that nobody knows
 		return false
 	}
 	l.mu.Lock()
