@@ -1,0 +1,317 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+
+	"github.com/sandglass-dev/sandglass/internal/capture"
+	"github.com/sandglass-dev/sandglass/sandbox"
+)
+
+// wrapper runs every command. It says which process it is, and becomes the command: shells end with 127 where there
+// is no such program, and with 126 where it cannot be run, on every engine alike. It sets no variable, since that
+// would change one of the same name that the command is to see.
+const wrapper = `echo $$; case $1 in ?*) cd "$1" || exit 126;; esac; shift; exec "$@"`
+
+// markVar is in the environment of every command, and so in that of all it starts, by which they are found at its end.
+const markVar = "SANDGLASS_EXEC"
+
+// Exec runs cmd inside the container, as the image's user unless cmd names another. The exit code is 126 for a folder
+// that is not there.
+//
+// At the end of ctx or Timeout everything is killed that belongs to the command: its session, its descendants, what has
+// inherited its environment, and the sessions of all these. A process that has left these sessions, whose parents are
+// gone, and that has cleared or overwritten its environment cannot be told from others; it lives until the sandbox ends.
+// While no process can
+// be made inside, none can be killed: that is tried again for a while, and then an error. What a command leaves behind
+// when it ends by itself stays.
+//
+// A Stdin that blocks does not keep Exec from returning: its goroutine ends when the reader next returns. Output
+// of processes left behind is awaited as long as the engine does, about two seconds.
+func (h *handle) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	if err := cmd.Validate(h.p.Capabilities()); err != nil {
+		return sandbox.Result{}, h.p.refuse(sandbox.OpExec, nil, err)
+	}
+	if ctx.Err() != nil {
+		return sandbox.Result{}, context.Cause(ctx)
+	}
+	made, err := h.made(ctx, sandbox.OpExec)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	user := cmd.User
+	if user == "" {
+		user = made.Config.Labels[userLabel]
+	}
+	if user == "" {
+		user = "0:0"
+	}
+	mark := strings.ToLower(rand.Text())
+	args, env := commandLine(cmd, made.Config.Env, markVar+"="+mark)
+
+	began := time.Now()
+	ectx, c := watch(ctx)
+	created, err := h.p.engine.ExecCreate(ectx, h.id, client.ExecCreateOptions{
+		User: user, Env: env, Cmd: args, AttachStdin: cmd.Stdin != nil, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		err := h.p.fail(ectx, c, sandbox.OpExec, h.id, err)
+		if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Status >= 400 && e.Status < 500 {
+			err = refused(err)
+		}
+		return sandbox.Result{}, err
+	}
+	r := &running{h: h, id: created.ID, user: user, mark: mark, out: newOutput(cmd)}
+	return r.run(ctx, cmd, began)
+}
+
+// commandLine returns what to run, and with what environment. Shells drop variables whose names are none of theirs,
+// so that these go the way of the program env.
+func commandLine(cmd sandbox.Cmd, inherited []string, mark string) (args, env []string) {
+	var odd []string
+	for _, kv := range inherited {
+		if k, _, _ := strings.Cut(kv, "="); !isName(k) {
+			odd = append(odd, kv)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(cmd.Env)) {
+		kv := k + "=" + cmd.Env[k]
+		if isName(k) {
+			env = append(env, kv)
+		} else {
+			odd = append(odd, kv)
+		}
+	}
+	args = []string{"/bin/sh", "-c", wrapper, "sandglass", cmd.Dir}
+	if len(odd) > 0 {
+		args = append(append(args, "env"), odd...)
+	}
+	return append(args, cmd.Args...), append(env, mark)
+}
+
+func isName(s string) bool {
+	for i, r := range s {
+		if !(r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || i > 0 && r >= '0' && r <= '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// A running is one command under way.
+type running struct {
+	h    *handle
+	id   string // of the engine's exec
+	user string
+	mark string
+	out  *output
+}
+
+func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sandbox.Result, error) {
+	actx, c := watch(ctx)
+	conn, err := r.h.p.engine.ExecAttach(actx, r.id, client.ExecAttachOptions{})
+	if err != nil {
+		// It may run: the request starts it.
+		if status, _ := c.seen(); status == 0 {
+			go r.abandon(ctx)
+		}
+		err := r.h.p.fail(actx, c, sandbox.OpExec, r.h.id, err)
+		if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Status >= 400 && e.Status < 500 {
+			err = refused(err)
+		}
+		return sandbox.Result{}, err
+	}
+	defer conn.Close()
+	if cmd.Stdin != nil {
+		go func() {
+			_, err := io.Copy(conn.Conn, cmd.Stdin)
+			if err == nil {
+				_ = conn.CloseWrite()
+			}
+		}()
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := stdcopy.StdCopy(&r.out.head, r.out.stderr, conn.Reader)
+		copied <- err
+	}()
+
+	var timeout <-chan time.Time
+	if cmd.Timeout > 0 {
+		timer := time.NewTimer(cmd.Timeout - time.Since(began))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	type ending struct {
+		code int
+		err  error
+	}
+	ended := make(chan ending, 1)
+	wctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	go func() {
+		err := <-copied
+		code, errWait := r.wait(wctx)
+		if err == nil {
+			err = errWait
+		}
+		ended <- ending{code, err}
+	}()
+	select {
+	case end := <-ended:
+		return r.result(end.code, end.err)
+	case <-ctx.Done():
+		r.out.shut()
+		go r.abandon(ctx)
+		return r.out.result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
+	case <-timeout:
+	}
+	kctx, cancelKill := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancelKill()
+	killed := make(chan error, 1)
+	go func() { killed <- r.kill(kctx) }()
+	select {
+	case err = <-killed:
+	case <-ctx.Done():
+		r.out.shut()
+		return r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true}), context.Cause(ctx)
+	}
+	select { // the rest of what it wrote
+	case <-ended:
+	case <-kctx.Done():
+	case <-ctx.Done():
+	}
+	r.out.shut()
+	res := r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true})
+	if err != nil {
+		err = &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: fmt.Errorf("timed out, and may still run: %w", err)}
+	}
+	return res, err
+}
+
+// result is what is known when the output has ended and the engine has said how the command did.
+func (r *running) result(code int, err error) (sandbox.Result, error) {
+	r.out.shut()
+	fault := func(err error) error {
+		return &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: err}
+	}
+	if err != nil {
+		if e, ok := errors.AsType[*sandbox.APIError](err); ok {
+			return r.out.result(sandbox.Result{ExitCode: -1}), e
+		}
+		return r.out.result(sandbox.Result{ExitCode: -1}), fault(err)
+	}
+	if r.out.head.pid() == 0 {
+		// The wrapper did not come to its first word. What there is on standard output are the engine's own.
+		said := strings.TrimSpace(string(r.out.head.said()))
+		return sandbox.Result{}, refused(fault(words{fmt.Errorf("the engine could not start it as user %q (code %d): %s", r.user, code, said)}))
+	}
+	return r.out.result(sandbox.Result{ExitCode: code}), nil
+}
+
+// wait returns the exit code once the engine says that the command has ended. Its output may have ended before.
+func (r *running) wait(ctx context.Context) (int, error) {
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		ictx, c := watch(ctx)
+		i, err := r.h.p.engine.ExecInspect(ictx, r.id, client.ExecInspectOptions{})
+		if err != nil {
+			return 0, r.h.p.fail(ictx, c, sandbox.OpExec, r.h.id, err)
+		}
+		if !i.Running {
+			return i.ExitCode, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// An output is where a command's output goes.
+type output struct {
+	head           header // in front of stdout
+	stdout, stderr *capture.Tail
+	gates          [2]*capture.Gate
+}
+
+func newOutput(cmd sandbox.Cmd) *output {
+	out, err := capture.Gates(cmd.Stdout, cmd.Stderr)
+	o := &output{stdout: capture.NewTail(out), stderr: capture.NewTail(err), gates: [2]*capture.Gate{out, err}}
+	o.head.next = o.stdout
+	return o
+}
+
+// shut lets nothing more through to the caller's writers.
+func (o *output) shut() {
+	for _, g := range o.gates {
+		g.Shut()
+	}
+}
+
+func (o *output) result(r sandbox.Result) sandbox.Result {
+	var cut1, cut2 bool
+	r.Stdout, cut1 = o.stdout.Bytes()
+	r.Stderr, cut2 = o.stderr.Bytes()
+	r.Truncated = cut1 || cut2
+	return r
+}
+
+// A header takes the wrapper's first line, the process id, from the front of standard output.
+type header struct {
+	next io.Writer
+	line bytes.Buffer
+	id   atomic.Int64 // 0: not seen yet
+	raw  atomic.Pointer[[]byte]
+}
+
+func (h *header) Write(p []byte) (int, error) {
+	if h.id.Load() != 0 {
+		return h.next.Write(p)
+	}
+	const most = 1 << 10
+	rest := p
+	for len(rest) > 0 {
+		b := rest[0]
+		rest = rest[1:]
+		if b == '\n' {
+			if id, err := strconv.ParseInt(h.line.String(), 10, 32); err == nil && id > 1 {
+				h.id.Store(id)
+				if len(rest) > 0 {
+					_, _ = h.next.Write(rest)
+				}
+				return len(p), nil
+			}
+		}
+		if h.line.Len() < most {
+			h.line.WriteByte(b)
+		}
+	}
+	said := bytes.Clone(h.line.Bytes())
+	h.raw.Store(&said)
+	return len(p), nil
+}
+
+// pid returns the command's process id and session inside, 0 if it is not known.
+func (h *header) pid() int64 { return h.id.Load() }
+
+// said returns what came instead.
+func (h *header) said() []byte {
+	if p := h.raw.Load(); p != nil {
+		return *p
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+# Kills a command and all that came of it. Arguments: its process id, which is its session's too, or 0 where it is not
+# known, and what its environment holds. Nothing but the shell is needed.
+#
+# It finds the processes of that session, all descendants, whoever has inherited the environment, and the sessions of all
+# these. Each is stopped when found, so that nothing is born meanwhile, and killed when no more are found.
+pid=$1 mark=$2 victims=' ' sessions=' '
+case $pid in [1-9]*)
+	sessions=" $pid "
+	kill -STOP -- "-$pid" 2>/dev/null # most of them at once, a fork bomb for example; whose parent is dead is hard to place
+	;;
+esac
+echo began
+
+marked() {
+	while IFS= read -r line || [ -n "$line" ]; do
+		case $line in *"$mark"*) return 0 ;; esac
+	done
+	return 1
+}
+
+# look adds process $1 to the victims if it is one. In its stat, the name in parentheses may hold anything, so that
+# the fields are those after the last of these: state, parent, group, session.
+look() {
+	case $1 in 1 | $$) return ;; esac
+	case $victims in *" $1 "*) return ;; esac
+	{ IFS= read -r stat </proc/$1/stat; } 2>/dev/null || return
+	candidate=$1
+	set -- ${stat##*) }
+	case $1 in Z | X) return ;; esac
+	case $sessions$victims in
+	*" $4 "* | *" $2 "*) ;;
+	*) { marked </proc/$candidate/environ; } 2>/dev/null || return ;;
+	esac
+	kill -STOP "$candidate" 2>/dev/null || return
+	victims="$victims$candidate " more=1
+	sessions="$sessions$4 " # whoever is in it has come from the command too
+}
+
+round=0
+while [ $round -lt 50 ]; do
+	round=$((round + 1)) more=
+	for dir in /proc/[0-9]*; do look "${dir#/proc/}"; done
+	case $more in 1) continue ;; esac
+	case $victims in ' ') break ;; esac
+	kill -KILL $victims 2>/dev/null
+	case $pid in [1-9]*) kill -KILL -- "-$pid" 2>/dev/null ;; esac
+	victims=' '
+done
+case $victims in
+' ') echo done ;;
+*) kill -KILL $victims ;;
+esac

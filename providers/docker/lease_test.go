@@ -1,0 +1,285 @@
+package docker_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandglass-dev/sandglass/providers/docker"
+	"github.com/sandglass-dev/sandglass/sandbox"
+)
+
+// The forms of the watchdog, by the shell that runs it.
+func forms(t *testing.T) map[string]func(t *testing.T) string {
+	return map[string]func(t *testing.T) string{
+		"busybox": func(t *testing.T) string { return image },
+		"bash": func(t *testing.T) string {
+			return imported(t, "bash", map[string]string{"/bin/sh": "/bin/bash", "/bin/sleep": "/bin/sleep", "/bin/cat": "/bin/cat"})
+		},
+		"dash beside bash": func(t *testing.T) string {
+			return imported(t, "dash-bash", map[string]string{"/bin/sh": "/bin/dash", "/bin/bash": "/bin/bash", "/bin/sleep": "/bin/sleep", "/bin/cat": "/bin/cat"})
+		},
+		"dash": func(t *testing.T) string {
+			return imported(t, "dash", map[string]string{"/bin/sh": "/bin/dash", "/bin/sleep": "/bin/sleep", "/bin/cat": "/bin/cat"})
+		},
+	}
+}
+
+func TestWithoutABeatTheContainerIsGoneWithinItsWindow(t *testing.T) {
+	t.Parallel()
+	for name, image := range forms(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := engine(t)
+			req := order(3 * time.Second)
+			req.Spec.Image = image(t)
+			info := create(t, p, req)
+			assert.InDelta(t, 3, info.Left().Seconds(), 0.6)
+			assert.False(t, info.Deadline.After(info.AsOf.Add(req.Window)))
+			run(t, p.Open(info), sandbox.Shell("true"))
+			took := until(t, 3*time.Second+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			t.Logf("gone %v after its create", took)
+			_, err := p.Get(t.Context(), info.ID)
+			require.ErrorIs(t, err, sandbox.ErrNotFound)
+		})
+	}
+}
+
+func TestBeatsKeepTheContainerAliveAndNoLongerThanTheHardEnd(t *testing.T) {
+	t.Parallel()
+	for name, image := range forms(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := engine(t)
+			req := order(8 * time.Second)
+			req.Spec.Image = image(t)
+			req.Mark.Lifetime = 20 * time.Second
+			began := time.Now()
+			info := create(t, p, req)
+			beat := time.NewTicker(time.Second)
+			defer beat.Stop()
+			for range beat.C {
+				got, err := p.Extend(t.Context(), info, req.Window)
+				if err != nil || got.State != sandbox.StateRunning {
+					break
+				}
+				assert.LessOrEqual(t, got.Left(), req.Window)
+				assert.Equal(t, info.Run, got.Run)
+				seen, err := p.Get(t.Context(), info.ID)
+				if err == nil && seen.State == sandbox.StateRunning && !seen.Deadline.IsZero() {
+					assert.LessOrEqual(t, seen.Left(), req.Window)
+				}
+				require.Less(t, time.Since(began), 20*time.Second+time.Second+removal, "a beat moved the hard end")
+			}
+			life := time.Since(began)
+			assert.Greater(t, life, 2*req.Window, "beats did not keep it alive")
+			until(t, removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			t.Logf("lived %v of 20 s", life)
+		})
+	}
+}
+
+func TestRootInsideCanNeitherStopNorKillTheWatchdog(t *testing.T) {
+	t.Parallel()
+	for name, image := range forms(t) {
+		if name == "dash" {
+			continue // its clock is a child: see the package comment
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := engine(t)
+			req := order(4 * time.Second)
+			req.Spec.Image = image(t)
+			info := create(t, p, req)
+			r, err := p.Open(info).Exec(t.Context(), sandbox.Shell(
+				`sleep 60 & for s in STOP KILL TERM HUP INT QUIT USR1 USR2 ALRM PIPE CHLD TSTP TTIN TTOU; do kill -$s 1; done; kill -STOP -1; kill -KILL -1; true`))
+			require.NoError(t, err)
+			assert.Zero(t, r.ExitCode)
+			for _, file := range []string{"environ", "fd/0", "mem"} { // what a debugger needs is asked for in the same way
+				r, err := p.Open(info).Exec(t.Context(), sandbox.Shell(": </proc/1/"+file))
+				require.NoError(t, err)
+				assert.NotZero(t, r.ExitCode, file)
+			}
+			_, err = p.Extend(t.Context(), info, req.Window)
+			require.NoError(t, err, "the watchdog lives on and listens")
+			took := until(t, 4*time.Second+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			t.Logf("gone %v after its last beat", took)
+		})
+	}
+}
+
+func TestOrphansAreReaped(t *testing.T) {
+	t.Parallel()
+	for name, image := range forms(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := engine(t)
+			req := order(time.Minute)
+			req.Spec.Image = image(t)
+			info := create(t, p, req)
+			sb := p.Open(info)
+			run(t, sb, sandbox.Shell(`i=0; while [ $i -lt 20 ]; do (sleep 0.1 & ) ; i=$((i+1)); done`))
+			zombies := `n=0; for s in /proc/[0-9]*/stat; do read -r l <$s || continue; l=${l##*) }; case $l in Z*) n=$((n+1));; esac; done; echo $n`
+			until(t, 10*time.Second, "no process stays a zombie", func() bool { return run(t, sb, sandbox.Shell(zombies)) == "0\n" })
+		})
+	}
+}
+
+func TestShortenBringsTheEndNearerAndNeverMovesItAway(t *testing.T) {
+	t.Parallel()
+	p := engine(t)
+	req := order(time.Minute)
+	info := create(t, p, req)
+	require.NoError(t, p.Shorten(t.Context(), info.ID, 20*time.Second))
+	got, err := p.Get(t.Context(), info.ID)
+	require.NoError(t, err)
+	assert.InDelta(t, 20, got.Left().Seconds(), 3)
+	require.NoError(t, p.Shorten(t.Context(), info.ID, 5*time.Minute))
+	got, err = p.Get(t.Context(), info.ID)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, got.Left(), 20*time.Second)
+	require.NoError(t, p.Shorten(t.Context(), info.ID, 2*time.Second))
+	until(t, 3*time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+	require.ErrorIs(t, p.Shorten(t.Context(), info.ID, 2*time.Second), sandbox.ErrNotFound)
+}
+
+func TestAPausedContainerIsResidueThatNoBeatWakes(t *testing.T) {
+	t.Parallel()
+	p := engine(t)
+	c := judge(t)
+	req := order(3 * time.Second)
+	info := create(t, p, req)
+	_, err := c.ContainerPause(t.Context(), info.ID, client.ContainerPauseOptions{})
+	require.NoError(t, err)
+	got, err := p.Extend(t.Context(), info, req.Window)
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.StateDormant, got.State)
+	assert.True(t, got.Deadline.IsZero())
+	var listed []sandbox.Info
+	for i, err := range p.List(t.Context(), sandbox.Filter{Nonce: req.Mark.Nonce}) {
+		require.NoError(t, err)
+		listed = append(listed, i)
+	}
+	require.Len(t, listed, 1)
+	assert.Equal(t, sandbox.StateDormant, listed[0].State)
+
+	// Its window passes meanwhile: woken, it ends at once, whatever is written to it.
+	<-time.After(4 * time.Second)
+	require.True(t, exists(t, info.ID), "the engine's pause freezes the watchdog")
+	_, err = c.ContainerUnpause(t.Context(), info.ID, client.ContainerUnpauseOptions{})
+	require.NoError(t, err)
+	until(t, time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+}
+
+func TestAFullProcessTableBlocksNeitherBeatsNorTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, image := range forms(t) {
+		if name == "dash" || name == "dash beside bash" {
+			continue // the one ends at once, since its clock is a child that must be born each second; the other is bash
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := engine(t)
+			c := judge(t)
+			req := order(10 * time.Second)
+			req.Spec.Image = image(t)
+			req.Spec.Native = &docker.Options{PidsLimit: 24}
+			info := create(t, p, req)
+			go func() { _, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`while sleep 600 & do :; done; wait`)) }()
+			full := func() bool {
+				top, err := c.ContainerTop(t.Context(), info.ID, client.ContainerTopOptions{})
+				return err == nil && len(top.Processes) >= 23
+			}
+			beats(t, p, info, req.Window, 30, full)
+			beats(t, p, info, req.Window, 12, nil)
+			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			t.Logf("gone %v after its last beat", took)
+		})
+	}
+}
+
+func TestASteadyFlowOfOrphansDelaysNeitherBeatsNorTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, image := range forms(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := engine(t)
+			req := order(5 * time.Second)
+			req.Spec.Image = image(t)
+			info := create(t, p, req)
+			go func() {
+				_, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`while :; do (sleep 0.02 &); sleep 0.02; done`))
+			}()
+			beats(t, p, info, req.Window, 3, nil)
+			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			t.Logf("gone %v after its last beat", took)
+		})
+	}
+}
+
+func TestAForkBombBlocksNeitherBeatsNorTheEnd(t *testing.T) {
+	t.Parallel()
+	p := engine(t)
+	req := order(10 * time.Second)
+	req.Spec.CPU = 0.5 // for the sake of the other tests
+	req.Spec.Native = &docker.Options{PidsLimit: 64}
+	info := create(t, p, req)
+	go func() {
+		_, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`f() { f | f & }; f; wait; while :; do f; done`))
+	}()
+	beats(t, p, info, req.Window, 12, nil)
+	took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+	t.Logf("gone %v after its last beat", took)
+}
+
+// beats sends n beats, one a second, or fewer where it is enough.
+func beats(t *testing.T, p *docker.Provider, info sandbox.Info, window time.Duration, n int, enough func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for range n {
+		got, err := p.Extend(t.Context(), info, window)
+		require.NoError(t, err)
+		require.Equal(t, sandbox.StateRunning, got.State)
+		if enough != nil && enough() {
+			return
+		}
+		<-tick.C
+	}
+	if enough != nil {
+		t.Fatal("not what this test is about within its beats")
+	}
+}
+
+// No driver that is common limits one container's disk, so that only the engine's whole disk can be filled: by leave.
+func TestAFullDiskBlocksNeitherBeatsNorTheEnd(t *testing.T) {
+	if os.Getenv("SANDGLASS_FILL_DISK") != "1" {
+		t.Skip("fills the engine's disk for a moment: set SANDGLASS_FILL_DISK=1 for an engine of which nothing else is asked")
+	}
+	p := engine(t)
+	req := order(5 * time.Second)
+	req.Spec.Offline = true
+	info := create(t, p, req)
+	sb := p.Open(info)
+	go func() {
+		_, _ = sb.Exec(t.Context(), sandbox.Shell("dd if=/dev/zero of=/fill bs=1048576; while :; do echo x >>/fill2; done 2>/dev/null"))
+	}()
+	full := func() bool {
+		r, err := sb.Exec(t.Context(), sandbox.Shell("echo more >/more && cat /more"))
+		t.Logf("writing: %d %s %v", r.ExitCode, r.Stderr, err)
+		return err == nil && r.ExitCode != 0
+	}
+	beats(t, p, info, req.Window, 30, full)
+	require.Error(t, sb.Upload(t.Context(), "/tmp/x", strings.NewReader(strings.Repeat("x", 1<<20))), "the disk is full")
+	beats(t, p, info, req.Window, 8, nil)
+	got, err := p.Get(t.Context(), info.ID)
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.StateRunning, got.State)
+	took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+	t.Logf("gone %v after its last beat", took)
+}
