@@ -160,7 +160,7 @@ func promises(t *testing.T) string {
 	return table([]string{"", "lease at create", "extend", "at expiry", "life after the owner's death", "proof of gone"},
 		[]string{
 			"**Docker**", "watchdog and automatic removal, from the container's start on", caps.Extend.String(), expiry,
-			fmt.Sprintf("q + W + about %v (the watchdog's second, and the removal, which an overloaded engine makes longer); root inside can prolong it to the hard end, the engine's pause freezes it", caps.Lateness), "inspect: 404",
+			fmt.Sprintf("q + W + about %v (the watchdog's second, and the removal, which an overloaded engine makes longer); root inside can, by an attack, prolong it to the hard end or freeze it; the engine's pause freezes it", caps.Lateness), "inspect: 404",
 		},
 		[]string{"E2B (coming)", "`timeout`, no automatic pause", "set", "killed", "q + W + lateness; what somebody paused has no lease", "404, and a list by nonce"},
 		[]string{"Daytona (coming)", "time to live, read back", "set, whole minutes", "destroyed", "q + W + about 10 s + destroying; without that field refused unless allowed: anybody's traffic prolongs it", "404, and a list with errored ones"},

@@ -57,8 +57,8 @@ func (l *life) lost(why error) {
 		l.stop(fmt.Errorf("sandbox %s: %w of %v", id, ErrStalled, l.scope.StallTimeout))
 	default:
 		lost := fmt.Errorf("sandbox %s: %w: %w", id, ErrLeaseLost, why)
+		l.endCalls(lost) // first: on some services a call would wake or prolong what answers to the id now
 		l.stop(lost)
-		l.endCalls(lost) // on some services a call would wake or prolong what answers to the id now
 	}
 }
 
