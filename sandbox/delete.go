@@ -252,9 +252,11 @@ func (c *cleanup) shorten(ctx context.Context) {
 	}
 	for _, t := range c.targets {
 		if !t.gone && t.info.State.MayRun() {
-			_, _ = try(ctx, readTime, func(ctx context.Context) (struct{}, error) {
+			start := time.Now()
+			_, err := try(ctx, readTime, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, s.Shorten(ctx, t.info.ID, max(c.caps.MinWindow, c.caps.Step, time.Second))
-			}) // what failed once more is in the error already
+			})
+			c.event(OpShorten, t.info, start, 1, err, true)
 		}
 	}
 }
