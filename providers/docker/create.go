@@ -132,7 +132,7 @@ func (p *Provider) pull(ctx context.Context, image string) error {
 	e := p.apiError(c, sandbox.OpCreate, "", err)
 	e.Kind = sandbox.ErrInvalid
 	e.Message = fmt.Sprintf(
-		"the engine has no image %q and cannot pull it: load it there (docker pull, docker load), or name one that docker images shows", image)
+		"the engine has no image %q and cannot pull it: load it there (docker pull, docker load), or name another", image)
 	return refused(e)
 }
 
@@ -227,13 +227,25 @@ func (p *Provider) begin(ctx context.Context, id string, mark sandbox.Mark, wind
 		}
 		return sandbox.Info{}, e
 	}
-	actx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	said, silent := p.tell(actx, id, opSet, window)
+	var said answer
+	var silent error
+	var info sandbox.Info
+	var err error
+	for began := time.Now(); ; {
+		// Of a watchdog that has ended, the engine may not know yet, and may even keep the line to it open.
+		said, silent = p.tellWithin(ctx, answerTime, id, opSet, window)
+		info, err = p.look(ctx, sandbox.OpCreate, id, false)
+		if silent == nil || err != nil || info.State != sandbox.StateRunning || time.Since(began) > startTime {
+			break
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 	if ctx.Err() != nil {
 		return sandbox.Info{}, &sandbox.APIError{Provider: p.name, Op: sandbox.OpCreate, Err: context.Cause(ctx)}
 	}
-	info, err := p.look(ctx, sandbox.OpCreate, id, false)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound), err == nil && info.State == sandbox.StateEnding:
 		return sandbox.Info{}, &sandbox.APIError{

@@ -197,7 +197,8 @@ func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sa
 	r.out.shut()
 	res := r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true})
 	if err != nil {
-		err = &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: fmt.Errorf("timed out, and may still run: %w", err)}
+		err = fmt.Errorf("timed out, and may still run: %w", err)
+		err = &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: err}
 	}
 	return res, err
 }
@@ -217,7 +218,8 @@ func (r *running) result(code int, err error) (sandbox.Result, error) {
 	if r.out.head.pid() == 0 {
 		// The wrapper did not come to its first word. What there is on standard output are the engine's own.
 		said := strings.TrimSpace(string(r.out.head.said()))
-		return sandbox.Result{}, refused(fault(words{fmt.Errorf("the engine could not start it as user %q (code %d): %s", r.user, code, said)}))
+		err = fmt.Errorf("the engine could not start it as user %q (code %d): %s", r.user, code, said)
+		return sandbox.Result{}, refused(fault(words{err}))
 	}
 	return r.out.result(sandbox.Result{ExitCode: code}), nil
 }

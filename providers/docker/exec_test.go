@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/sandglass-dev/sandglass/providers/docker"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -348,4 +349,18 @@ func TestACommandInAGoneSandboxIsNotFound(t *testing.T) {
 	until(t, removal, "removed", func() bool { return !exists(t, info.ID) })
 	_, err := sb.Exec(t.Context(), sandbox.Shell("true"))
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
+}
+
+func TestATimeoutKillsAForkBomb(t *testing.T) {
+	t.Parallel()
+	p := engine(t)
+	c := judge(t)
+	req := order(10 * time.Minute)
+	req.Spec.CPU = 0.5 // for the sake of the other tests
+	req.Spec.Native = &docker.Options{PidsLimit: 64}
+	info := create(t, p, req)
+	r, err := p.Open(info).Exec(t.Context(), sandbox.Cmd{Args: []string{"sh", "-c", bomb}, Timeout: 3 * time.Second})
+	require.NoError(t, err)
+	assert.True(t, r.TimedOut)
+	until(t, 5*time.Second, "only the watchdog lives", func() bool { return processes(t, c, info.ID) == 1 })
 }

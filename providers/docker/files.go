@@ -99,7 +99,9 @@ func pack(w io.Writer, folders []string, base string, mode fs.FileMode, uid, gid
 			return err
 		}
 	}
-	err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: at + base, Mode: int64(mode), Size: size, Uid: uid, Gid: gid, ModTime: now})
+	err := t.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: at + base, Mode: int64(mode), Size: size, Uid: uid, Gid: gid, ModTime: now,
+	})
 	if err != nil {
 		return err
 	}
@@ -231,7 +233,8 @@ func (h *handle) stat(ctx context.Context, op sandbox.Op, name string) (containe
 	if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Status >= http.StatusInternalServerError {
 		// The answer has no words. Engines answer so for what would lie below a file, too.
 		for up := path.Clean(name); up != "/"; up = path.Dir(up) {
-			if r, err := h.p.engine.ContainerStatPath(ctx, h.id, client.ContainerStatPathOptions{Path: up}); err == nil && r.Stat.Mode.IsRegular() {
+			r, err := h.p.engine.ContainerStatPath(ctx, h.id, client.ContainerStatPathOptions{Path: up})
+			if err == nil && r.Stat.Mode.IsRegular() {
 				return container.PathStat{}, h.none(op, name)
 			}
 		}

@@ -68,7 +68,7 @@ func (h *handle) inspect(ctx context.Context, op sandbox.Op) (*container.Inspect
 // Endpoint returns where the engine has published the port: on this machine's loopback address. Nothing need listen yet.
 func (h *handle) Endpoint(ctx context.Context, port int) (sandbox.Endpoint, error) {
 	refuse := func(kind, err error) (sandbox.Endpoint, error) {
-		return sandbox.Endpoint{}, &sandbox.APIError{Provider: h.p.name, Op: sandbox.OpEndpoint, ID: h.id, Refused: true, Kind: kind, Err: err}
+		return sandbox.Endpoint{}, h.refuse(sandbox.OpEndpoint, kind, err)
 	}
 	inside, ok := network.PortFrom(uint16(port), network.TCP)
 	if !ok || port < 1 || port > 65535 {

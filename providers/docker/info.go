@@ -65,7 +65,9 @@ func (p *Provider) inspect(ctx context.Context, op sandbox.Op, id string) (sandb
 
 // complete adds to an item of a list what a list does not say: how long ago an exited container ended, and what is
 // left of a running one's lease.
-func (p *Provider) complete(ctx context.Context, op sandbox.Op, item container.Summary, asOf time.Time, lease bool) (sandbox.Info, error) {
+func (p *Provider) complete(
+	ctx context.Context, op sandbox.Op, item container.Summary, asOf time.Time, lease bool,
+) (sandbox.Info, error) {
 	info := listed(item, asOf)
 	switch {
 	case item.State == container.StateExited:
@@ -73,9 +75,7 @@ func (p *Provider) complete(ctx context.Context, op sandbox.Op, item container.S
 	case info.State != sandbox.StateRunning || !lease:
 		return info, nil
 	}
-	actx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	said, err := p.tell(actx, item.ID, opAsk, time.Second)
+	said, err := p.tellWithin(ctx, answerTime, item.ID, opAsk, time.Second)
 	switch {
 	case err == nil:
 		said.fill(&info)

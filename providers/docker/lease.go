@@ -104,7 +104,11 @@ func (a answer) fill(info *sandbox.Info) {
 // obeyed, but not later than the lease that it finds: the watchdog looks at the clock first. It does not wait longer
 // than startTime, since engines do not always close the connection when the container has gone.
 func (p *Provider) tell(ctx context.Context, id, op string, d time.Duration) (answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTime, errors.New("no answer from the watchdog"))
+	return p.tellWithin(ctx, startTime, id, op, d)
+}
+
+func (p *Provider) tellWithin(ctx context.Context, limit time.Duration, id, op string, d time.Duration) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer from the watchdog"))
 	defer cancel()
 	ctx, c := watch(ctx)
 	conn, err := p.engine.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true})
@@ -157,7 +161,8 @@ func (p *Provider) tell(ctx context.Context, id, op string, d time.Duration) (an
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return answer{}, &sandbox.APIError{Provider: p.name, Op: sandbox.OpExtend, ID: id, Err: fmt.Errorf("no answer from the watchdog: %w", err)}
+	err = fmt.Errorf("no answer from the watchdog: %w", err)
+	return answer{}, &sandbox.APIError{Provider: p.name, Op: sandbox.OpExtend, ID: id, Err: err}
 }
 
 // A stdout reads standard output from the stream in which the engine mixes it with the rest: frames with a head of

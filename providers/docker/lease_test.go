@@ -191,11 +191,7 @@ func TestAFullProcessTableBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 			req.Spec.Native = &docker.Options{PidsLimit: 24}
 			info := create(t, p, req)
 			go func() { _, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`while sleep 600 & do :; done; wait`)) }()
-			full := func() bool {
-				top, err := c.ContainerTop(t.Context(), info.ID, client.ContainerTopOptions{})
-				return err == nil && len(top.Processes) >= 23
-			}
-			beats(t, p, info, req.Window, 30, full)
+			beats(t, p, info, req.Window, 30, func() bool { return processes(t, c, info.ID) >= 23 })
 			beats(t, p, info, req.Window, 12, nil)
 			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 			t.Logf("gone %v after its last beat", took)
@@ -222,19 +218,31 @@ func TestASteadyFlowOfOrphansDelaysNeitherBeatsNorTheEnd(t *testing.T) {
 	}
 }
 
+// bomb makes processes as fast as it can and, other than a shell, goes on when there is no room for one.
+const bomb = `for i in 1 2 3; do awk 'BEGIN { while (1) system("sleep 0.5 & sleep 0.5 &") }' & done; wait`
+
 func TestAForkBombBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 	t.Parallel()
 	p := engine(t)
+	c := judge(t)
 	req := order(10 * time.Second)
 	req.Spec.CPU = 0.5 // for the sake of the other tests
 	req.Spec.Native = &docker.Options{PidsLimit: 64}
 	info := create(t, p, req)
-	go func() {
-		_, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`f() { f | f & }; f; wait; while :; do f; done`))
-	}()
+	go func() { _, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(bomb)) }()
+	beats(t, p, info, req.Window, 20, func() bool { return processes(t, c, info.ID) >= 62 })
 	beats(t, p, info, req.Window, 12, nil)
+	beats(t, p, info, req.Window, 20, func() bool { return processes(t, c, info.ID) >= 50 }) // it is not over
 	took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 	t.Logf("gone %v after its last beat", took)
+}
+
+// processes is how many the engine counts inside.
+func processes(t *testing.T, c *client.Client, id string) int {
+	t.Helper()
+	top, err := c.ContainerTop(t.Context(), id, client.ContainerTopOptions{})
+	require.NoError(t, err)
+	return len(top.Processes)
 }
 
 // beats sends n beats, one a second, or fewer where it is enough.
