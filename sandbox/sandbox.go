@@ -40,7 +40,8 @@ type Sandbox interface {
 
 // Cmd is a command, in the manner of [os/exec.Cmd]. There is one way to run it: streaming is a writer, standard
 // input a reader, killing a cancelled context, a background process a goroutine. If Stdout and Stderr are one writer,
-// it is never written to from two goroutines at once; after Exec has returned, neither is written to any more.
+// it is never written to from two goroutines at once; after Exec has returned, neither is written to any more. A writer
+// that fails is not written to again, and the command goes on: its output is in the Result all the same.
 type Cmd struct {
 	Args    []string          // program and arguments, no shell; see [Shell]
 	Env     map[string]string // in addition to Spec.Env

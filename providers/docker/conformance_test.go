@@ -22,9 +22,6 @@ func TestConformance(t *testing.T) {
 	c := judge(t)
 	faults := []providertest.Fault{providertest.Paused, providertest.Killed}
 	for _, f := range providertest.AllFaults() {
-		if f == providertest.DeleteDown || f == providertest.DeleteHangs {
-			continue // two limits of a delete are longer than the window here, so that the lease would save the day
-		}
 		if faultOf(f) != nil {
 			faults = append(faults, f)
 		}

@@ -272,6 +272,10 @@ func scopeFaults() []rule {
 		}
 	}
 	leaks := func(t *trial, id string, err error) {
+		if err == nil && len(t.judge()) == 0 {
+			t.Logf("its lease ended it while the clean-up still looked: that is success")
+			return
+		}
 		leak, ok := errors.AsType[*sandbox.LeakError](err)
 		if !ok || !slices.ContainsFunc(leak.Sandboxes, func(i sandbox.Info) bool { return i.ID == id }) {
 			t.Errorf("error %v, want a *sandbox.LeakError that names %s", err, id)
