@@ -29,6 +29,7 @@
 //     makes the living look dead. Give such containers a folder each.
 //   - A process that replaces itself by exec loses its locks, since its descriptors close on exec: its scopes are dead,
 //     although its pid lives on. That is right, for nobody is left who would end them.
+//   - The tests run on Linux. What is particular to macOS, FreeBSD and Windows was compiled and vetted, and not run.
 //   - Entries that fit the file are rewritten in place, so that they fit on a full disk too. A file system that copies
 //     on write or compresses (btrfs, ZFS) may need new space even so.
 //

@@ -50,11 +50,17 @@ func (f *file) open(path string, exclusive bool) error {
 		return err
 	}
 	f.path = path
-	if err = lock(f.f, exclusive); err == nil {
+	return f.lock(exclusive)
+}
+
+// lock takes the lock of the open file, or closes it.
+func (f *file) lock(exclusive bool) error {
+	err := lock(f.f, exclusive)
+	if err == nil {
 		f.id, err = identify(f.f)
 	}
 	if err == nil && !f.named() { // who had the lock before us has removed it
-		err = &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
+		err = &fs.PathError{Op: "lock", Path: f.path, Err: fs.ErrNotExist}
 	}
 	if err != nil {
 		f.close()

@@ -85,7 +85,7 @@ func (o Options) open(dir string, network func(string) (string, error)) (*Journa
 	if dir, err = filepath.Abs(dir); err != nil { // a later change of the working directory must not move it
 		return fail(err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return fail(err)
 	}
 	info, err := os.Stat(dir)
@@ -104,6 +104,26 @@ func (o Options) open(dir string, network func(string) (string, error)) (*Journa
 			dir, j.network, errors.ErrUnsupported))
 	}
 	return j, nil
+}
+
+// makeDir makes the folder and those above it, where they are missing, and makes their names durable.
+func makeDir(dir string) error {
+	var above []string
+	for p := dir; p != filepath.Dir(p); p = filepath.Dir(p) {
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		above = append(above, filepath.Dir(p))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, p := range above {
+		if err := syncDir(p); err != nil && !errors.Is(err, fs.ErrPermission) { // a folder may be ours to write and not to read
+			return err
+		}
+	}
+	return nil
 }
 
 // Dir returns the spool folder.
@@ -163,6 +183,9 @@ func (j *Journal) Remove(ctx context.Context, nonce string) error {
 		return nil
 	}
 	err := j.with(ctx, nonce, func(f *file) error {
+		if f.held() && !f.named() {
+			f.close()
+		}
 		taken := !f.held()
 		if taken {
 			err := patiently(ctx, func() error { return f.take(j.path(nonce)) })

@@ -18,9 +18,9 @@ import (
 
 const (
 	version  = 1
-	blockLen = 4096     // a slot is a multiple of it: what disks write at once at best
-	slotMax  = 1 << 20  // longest slot
-	spareLen = 1024 + 8 // room for the id, which comes later, and for Kept
+	blockLen = 4096       // a slot is a multiple of it: what disks write at once at best
+	slotMax  = 1 << 20    // longest slot
+	spareLen = 1000 + 512 // room for what comes later: the id; Kept, the file's numbers, another writer
 	seqLen   = 16
 	sumLen   = 2 * sha256.Size
 	magic    = "sandglass journal "

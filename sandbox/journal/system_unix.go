@@ -66,9 +66,12 @@ func syncDir(dir string) error {
 
 // private returns an error if others may write into the folder: what they put there would be acted on.
 func private(dir string, info fs.FileInfo) error {
+	const todo = "its entries decide what is deleted; use a folder of your own with mode 0700, such as one below it"
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d: %s", dir, st.Uid, todo)
+	}
 	if perm := info.Mode().Perm(); perm&0o022 != 0 {
-		return fmt.Errorf("others may write into %s (mode %04o): its entries decide what is deleted; use chmod 700, or a folder below it",
-			dir, perm)
+		return fmt.Errorf("others may write into %s, mode %04o: %s", dir, perm, todo)
 	}
 	return nil
 }
