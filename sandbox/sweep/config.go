@@ -22,9 +22,9 @@ const (
 	Dead                // proven: it will never come back
 )
 
-// Liveness tells of the owner of one sandbox, such as by the lock on a journal's entry or from a scheduler's list of jobs.
-// It is asked only where the service's own lease does not decide, again right before a delete, from several goroutines at
-// once, and must return within 10 seconds. An error is Unknown, and in the report.
+// Liveness tells of the owner of one sandbox, such as by the lock on a journal's entry or from a scheduler's list of
+// jobs. It is asked only where the service's own lease does not decide, again right before a delete, from several
+// goroutines at once, and must return within 10 seconds. An error is Unknown, and in the report.
 type Liveness func(ctx context.Context, info sandbox.Info) (Life, error)
 
 // Config is the setting of a [Sweeper]. Fleet and Providers are required; zero fields are the defaults.
@@ -34,17 +34,17 @@ type Config struct {
 
 	Liveness Liveness // nil: nothing is known of any owner
 
-	// Known returns the ids that are expected to exist in the account of that name: a journal's, or those of a Manager's Live.
-	// What a list does not show is looked for by id, and if it is there, the pass has not seen everything: [ErrBlind].
-	// nil: only what an earlier pass of the same Sweeper has kept is expected.
+	// Known returns the ids that are expected to exist in the account of that name: a journal's, or those of a
+	// Manager's Live. What a list does not show is looked for by id, and if it is there, the pass has not seen
+	// everything: [ErrBlind]. nil: only what an earlier pass of the same Sweeper has kept is expected.
 	Known func(ctx context.Context, provider string) ([]string, error)
 
 	ProtectTags map[string]string       // what carries one of these tags is kept; an empty value stands for any
-	Protect     func(sandbox.Info) bool // likewise, what it returns true for; it may be called from several goroutines at once
+	Protect     func(sandbox.Info) bool // so is what it returns true for; called from several goroutines at once
 
 	Grace       time.Duration // time after a hard end, and of residue; default 5 min
 	OlderThan   time.Duration // delete only what is at least so old: a restriction, and no proof of anything. 0: none
-	MaxDeletes  int           // deletes per account and pass, the rest is listed; default: 20 % of the fleet's sandboxes, but at least 100
+	MaxDeletes  int           // deletes per account and pass, the rest is listed; default: 20 % of the fleet, at least 100
 	DryRun      bool          // judge and look, but make no request that writes
 	Parallel    int           // sandboxes of one account worked on at once; default 16
 	ItemTimeout time.Duration // looks and delete of one sandbox; default 2 min, more where the provider's delete is slow

@@ -44,11 +44,11 @@ const (
 type Facts struct {
 	Fleet string // the sweeper's
 
-	Info     sandbox.Info  // the latest look
-	Earlier  *sandbox.Info // the look before it in the same pass; nil: there was none
-	ReadTold bool          // Info.Deadline is the service's own word; false: a passed one proves nothing
-	Fork     bool          // another sandbox carries the same mark, and this may not be the one that it was written for
-	Began    time.Time     // when the pass began; zero: not known
+	Info      sandbox.Info  // the latest look
+	Earlier   *sandbox.Info // the look before it in the same pass; nil: there was none
+	LeaseTold bool          // Info.Deadline is the service's own word; false: a passed one proves nothing
+	Fork      bool          // another sandbox carries the same mark, and this may not be the one that it was written for
+	Began     time.Time     // when the pass began; zero: not known
 
 	Protected string // why it is protected; empty: it is not
 	Life      Life   // of its owner
@@ -113,7 +113,7 @@ func (f Facts) judge() Verdict {
 	case f.Fork:
 		return keep(RuleFork, "shares its mark with another sandbox, and may be a copy that somebody made")
 	case hasHardEnd && past > f.Grace:
-		v := Verdict{Action: Delete, Rule: RuleHardEnd, Reason: fmt.Sprintf("past its hard end by %v", past)}
+		v := remove(RuleHardEnd, "past its hard end by %v", past)
 		if v.Overrun = f.leased(); v.Overrun {
 			v.Reason += ", and its lease still lies in the future: its owner breaks its own rule"
 		}
@@ -125,9 +125,9 @@ func (f Facts) judge() Verdict {
 	case f.Life == Alive:
 		return keep(RuleAlive, "its owner is alive")
 	case f.residue() && (f.ResiduePasses >= 2 || f.ResidueFor > f.Grace):
-		return Verdict{Action: Delete, Rule: RuleResidue, Reason: fmt.Sprintf("%s, seen so by %d passes in %v", i.State, f.ResiduePasses, f.ResidueFor)}
+		return remove(RuleResidue, "%s, seen so by %d passes in %v", i.State, f.ResiduePasses, f.ResidueFor)
 	case f.Life == Dead:
-		return Verdict{Action: Delete, Rule: RuleDead, Reason: "its owner is dead"}
+		return remove(RuleDead, "its owner is dead")
 	case f.residue():
 		return keep(RuleResidue, "%s, seen so for the first time", i.State)
 	case hasHardEnd:
@@ -138,7 +138,11 @@ func (f Facts) judge() Verdict {
 }
 
 func keep(r Rule, format string, args ...any) Verdict {
-	return Verdict{Rule: r, Reason: fmt.Sprintf(format, args...)}
+	return Verdict{Action: Keep, Rule: r, Reason: fmt.Sprintf(format, args...)}
+}
+
+func remove(r Rule, format string, args ...any) Verdict {
+	return Verdict{Action: Delete, Rule: r, Reason: fmt.Sprintf(format, args...)}
 }
 
 // pastHardEnd returns how long ago the hard end was. Unlike [sandbox.Info.HardDeadline] it does not put up with the
@@ -159,7 +163,7 @@ func (f Facts) leased() bool {
 // passed reports whether a look shows a lease that the service should have acted on. Only of what runs is that known:
 // dormant records show anything there.
 func (f Facts) passed(i sandbox.Info) bool {
-	return f.ReadTold && i.State == sandbox.StateRunning && !i.Deadline.IsZero() && !i.AsOf.IsZero() && -i.Left() > f.Lateness
+	return f.LeaseTold && i.State == sandbox.StateRunning && !i.Deadline.IsZero() && !i.AsOf.IsZero() && -i.Left() > f.Lateness
 }
 
 func (f Facts) twice() Verdict {

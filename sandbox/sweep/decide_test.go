@@ -22,7 +22,7 @@ func running() sweep.Facts {
 			ID: "sb-1", State: sandbox.StateRunning, Run: "1", Created: noon.Add(-30 * time.Minute), AsOf: noon,
 			Mark: sandbox.Mark{Fleet: "ci", Owner: "host.1", Nonce: nonce(1), Created: noon, Lifetime: time.Hour},
 		},
-		ReadTold: true, Began: noon.Add(-time.Second),
+		LeaseTold: true, Began: noon.Add(-time.Second),
 		Lateness: 10 * time.Second, Grace: 5 * time.Minute,
 	}
 }
@@ -139,10 +139,10 @@ func TestDecide(t *testing.T) {
 		}, sweep.Keep, sweep.RuleUnknown},
 		"a passed lease that the adapter made up proves nothing": {func(f *sweep.Facts) {
 			passed(f)
-			f.ReadTold = false
+			f.LeaseTold = false
 		}, sweep.Keep, sweep.RuleUnknown},
 		"a future lease that the adapter made up protects": {func(f *sweep.Facts) {
-			f.Info.Deadline, f.ReadTold, f.Life = noon.Add(time.Minute), false, sweep.Dead
+			f.Info.Deadline, f.LeaseTold, f.Life = noon.Add(time.Minute), false, sweep.Dead
 		}, sweep.Keep, sweep.RuleLease},
 		"a lease without the service's clock says nothing": {func(f *sweep.Facts) {
 			passed(f)

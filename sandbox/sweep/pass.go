@@ -45,13 +45,13 @@ type memory struct {
 	passes int
 }
 
-// residue returns how many passes, this one included, have seen info as residue, and since when.
-func (m *memory) residue(info sandbox.Info) (passes int, since time.Time) {
+// residue returns how many passes, this one with its look at info included, have seen residue, and since when.
+func (m *memory) residue(info sandbox.Info, at time.Time) (passes int, since time.Time) {
 	switch {
 	case !(Facts{Info: info}).residue():
 		return 0, time.Time{}
 	case m == nil || m.since.IsZero() || m.run != info.Run:
-		return 1, time.Now()
+		return 1, at
 	default:
 		return m.passes + 1, m.since
 	}
@@ -159,7 +159,8 @@ func (p *pass) see(ctx context.Context) (rows []look, errs []error) {
 		errs = append(errs, err)
 	}
 	if len(hidden) > 0 {
-		errs = append(errs, fmt.Errorf("the list shows %d sandboxes, and not %d that are there, such as %s", len(rows), len(hidden), hidden[0].info.ID))
+		some := hidden[0].info.ID
+		errs = append(errs, fmt.Errorf("the list shows %d sandboxes, and not %d that are there, such as %s", len(rows), len(hidden), some))
 	}
 	return append(rows, hidden...), errs
 }
@@ -321,7 +322,7 @@ func (p *pass) get(ctx context.Context, id string) (look, error) {
 
 func (p *pass) facts(it *item, l look, earlier *look, life Life) Facts {
 	f := Facts{
-		Fleet: p.cfg.Fleet, Info: l.info, ReadTold: p.a.caps.ReadsDeadline, Fork: it.fork, Began: l.began,
+		Fleet: p.cfg.Fleet, Info: l.info, LeaseTold: p.a.caps.ReadsDeadline, Fork: it.fork, Began: l.began,
 		Protected: p.cfg.protection(l.info), Life: life,
 		Lateness: p.a.caps.Lateness, Grace: p.cfg.Grace, OlderThan: p.cfg.OlderThan,
 	}
@@ -334,7 +335,7 @@ func (p *pass) facts(it *item, l look, earlier *look, life Life) Facts {
 	if f.residue() {
 		f.ResiduePasses = it.passes
 		if !it.residue.IsZero() {
-			f.ResidueFor = time.Since(it.residue)
+			f.ResidueFor = l.at.Sub(it.residue) // not until now: only what a look has shown counts
 		}
 	}
 	return f
@@ -361,7 +362,9 @@ func (p *pass) handle(ctx context.Context, it *item) {
 	start := time.Now()
 	p.settle(ctx, it)
 	info := it.look.info
-	e := sandbox.Event{Op: sandbox.OpConfirm, Provider: p.a.name, Info: info, Start: start, Took: time.Since(start), Attempt: 1, Final: true}
+	e := sandbox.Event{
+		Op: sandbox.OpConfirm, Provider: p.a.name, Info: info, Start: start, Took: time.Since(start), Attempt: 1, Final: true,
+	}
 	switch it.outcome {
 	case Left:
 		e.Err = it.err
@@ -408,7 +411,8 @@ func (p *pass) settle(ctx context.Context, it *item) {
 		it.outcome = kept(it.verdict)
 		return
 	}
-	if it.verdict.Rule == RulePassed && sleep(item, time.Until(it.look.at.Add(p.a.caps.ReadLag))) != nil { // an answer may be so old
+	lag := time.Until(it.look.at.Add(p.a.caps.ReadLag)) // an answer may be so old
+	if it.verdict.Rule == RulePassed && sleep(item, lag) != nil {
 		fail(Left, context.Cause(item))
 		return
 	}

@@ -76,7 +76,8 @@ func (r Report) Count(o Outcome) (n int) {
 	return n
 }
 
-// WriteTable writes the report for people: what was kept or had gone only as numbers, unless there is something to say of it.
+// WriteTable writes the report for people: what was kept or had gone only as numbers, unless there is something to
+// say of it.
 func (r Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var errs []error
@@ -108,7 +109,8 @@ func (r Report) WriteTable(w io.Writer) error {
 			if i.Error != "" {
 				reason += ": " + i.Error
 			}
-			line("%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Outcome, printable(i.ID), i.State, span(i.Created, i.AsOf), span(i.AsOf, i.Deadline), i.Owner, printable(reason))
+			age, lease := span(i.Created, i.AsOf), span(i.AsOf, i.Deadline)
+			line("%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Outcome, printable(i.ID), i.State, age, lease, i.Owner, printable(reason))
 		}
 	}
 	return errors.Join(append(errs, t.Flush())...)

@@ -54,9 +54,10 @@ func New(cfg Config) (*Sweeper, error) {
 }
 
 // Sweep makes one pass over all accounts, side by side, and returns when all is done or ctx has ended. What it could not
-// see, delete or was not to delete in one pass is in the report, and the error matches [ErrBlind], [ErrLeft] or
-// [ErrCapped]; one [*sandbox.LeakError] for each account names what is left. A dry run leaves everything, which is no error.
-// While another pass of s is under way, the error is [ErrRunning].
+// see, could not delete, or was not to delete in one pass is in the report, and the error matches [ErrBlind], [ErrLeft]
+// or [ErrCapped]; a [*sandbox.LeakError] for each account names what is left. A dry run leaves everything, which is no
+// error. While another pass of s is under way, the error is [ErrRunning]. A provider that does not return although its
+// context has ended delays only its own sandbox, and keeps a goroutine until it does.
 func (s *Sweeper) Sweep(ctx context.Context) (Report, error) {
 	if !s.enter() {
 		return Report{}, fmt.Errorf("sweep: %w", ErrRunning)
@@ -137,7 +138,9 @@ func (s *Sweeper) account(ctx context.Context, a *account) (Account, error) {
 	if err := errors.Join(fault, p.left(items)); err != nil {
 		fault = fmt.Errorf("sweep: %s: %w", a.name, err)
 	}
-	s.cfg.observe(ctx, sandbox.Event{Op: OpSweep, Provider: a.name, Start: p.began, Took: time.Since(p.began), Attempt: 1, Err: fault, Final: true})
+	s.cfg.observe(ctx, sandbox.Event{
+		Op: OpSweep, Provider: a.name, Start: p.began, Took: time.Since(p.began), Attempt: 1, Err: fault, Final: true,
+	})
 	return report, fault
 }
 
@@ -208,7 +211,7 @@ func (p *pass) prepare(rows []look, complete bool) []*item {
 		m := p.a.memory[l.info.ID]
 		it := &item{look: l}
 		it.fork = m != nil && m.fork || first[l.info.Mark.Nonce] != l.info.ID || !complete && !named && !(m != nil && m.sole)
-		it.passes, it.residue = m.residue(l.info)
+		it.passes, it.residue = m.residue(l.info, l.at)
 		it.verdict = Decide(p.facts(it, l, nil, Unknown))
 		items = append(items, it)
 	}
