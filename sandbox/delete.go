@@ -215,18 +215,8 @@ func (c *cleanup) get(ctx context.Context, id string) (Info, error) {
 
 // list looks for what carries the mark. What is new, or shows on, becomes a target; err says that there was some.
 func (c *cleanup) list(ctx context.Context, round int) (adopted bool, err error) {
-	start, mark := time.Now(), c.mark.String()
-	found, err := try(ctx, readTime, func(ctx context.Context) (found []Info, err error) {
-		for info, err := range c.p.List(ctx, Filter{Fleet: c.mark.Fleet, Nonce: c.mark.Nonce}) {
-			if err != nil {
-				return nil, err
-			}
-			if info.State != StateGone && info.Mark.String() == mark { // the service may ignore the filter
-				found = append(found, info)
-			}
-		}
-		return found, nil
-	})
+	start := time.Now()
+	found, err := c.marked(ctx)
 	c.event(OpFind, Info{Mark: c.mark}, start, round, err, false)
 	for _, info := range found {
 		i := slices.IndexFunc(c.targets, func(t *target) bool { return t.info.ID == info.ID })
@@ -242,6 +232,22 @@ func (c *cleanup) list(ctx context.Context, round int) (adopted bool, err error)
 		err = fmt.Errorf("sandbox %s carries the mark and is %s", info.ID, info.State)
 	}
 	return adopted, err
+}
+
+// marked returns all that exists and carries exactly the mark.
+func (c *cleanup) marked(ctx context.Context) ([]Info, error) {
+	mark := c.mark.String()
+	return try(ctx, readTime, func(ctx context.Context) (found []Info, err error) {
+		for info, err := range c.p.List(ctx, Filter{Fleet: c.mark.Fleet, Nonce: c.mark.Nonce}) {
+			if err != nil {
+				return nil, err
+			}
+			if info.State != StateGone && info.Mark.String() == mark { // the service may ignore the filter
+				found = append(found, info)
+			}
+		}
+		return found, nil
+	})
 }
 
 // shorten brings the ends nearer of what could not be deleted, where the provider has a call for just that.

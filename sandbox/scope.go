@@ -297,6 +297,11 @@ func (l *life) settle(leak *LeakError) {
 		ends = time.Now().Add(l.plan.HardEnd)
 	}
 	time.AfterFunc(time.Until(ends), l.leave) // the slot is the sandbox's as long as it may run
+	if j, ok := l.m.cfg.Journal.(interface {
+		Release(ctx context.Context, nonce string) error
+	}); ok { // the scope is over: from here on anybody may finish it
+		_ = j.Release(l.base, l.mark.Nonce)
+	}
 }
 
 // gone forgets a sandbox that is seen to be gone, or was never made.

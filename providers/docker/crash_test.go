@@ -23,12 +23,13 @@ import (
 
 	"github.com/sandglass-dev/sandglass/providers/docker"
 	"github.com/sandglass-dev/sandglass/sandbox"
+	"github.com/sandglass-dev/sandglass/sandbox/journal"
 )
 
 var crashes = flag.Int("crash.n", 20, "how many processes TestCrash kills")
 
 const (
-	crashVar    = "SANDGLASS_CRASH_CHILD" // "<fleet> <number> <how to die>" makes the test binary such a process
+	crashVar    = "SANDGLASS_CRASH_CHILD" // "<fleet> <number> <how to die> <spool>" makes the test binary such a process
 	crashWindow = 5 * time.Second
 	crashSpan   = 6 * time.Second // killed at an instant within it: before the create, after the delete, or between
 	crashAtOnce = 8
@@ -45,8 +46,12 @@ func crashChild(order string) {
 	if err != nil {
 		fail(err)
 	}
+	j, err := journal.Open(words[3])
+	if err != nil {
+		fail(err)
+	}
 	m, err := sandbox.NewManager(p, sandbox.Config{
-		Fleet: words[0], Owner: words[1], Grace: time.Second, CleanupTimeout: 2 * p.Capabilities().DeleteTime,
+		Fleet: words[0], Owner: words[1], Grace: time.Second, CleanupTimeout: 2 * p.Capabilities().DeleteTime, Journal: j,
 		Scope: sandbox.Scope{Spec: sandbox.Spec{Image: image}, Window: crashWindow, MaxLifetime: 10 * time.Minute},
 	})
 	if err != nil {
@@ -78,8 +83,9 @@ type fate struct {
 }
 
 func TestCrash(t *testing.T) {
-	engine(t)
+	p := engine(t)
 	c := judge(t)
+	spool := t.TempDir()
 	fleet := fmt.Sprintf("crash-%d", time.Now().UnixNano())
 	label := client.Filters{}.Add("label", sandbox.FleetKey+"="+fleet)
 
@@ -125,7 +131,7 @@ func TestCrash(t *testing.T) {
 			}
 			var out strings.Builder
 			child := exec.Command(self)
-			child.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", crashVar, fleet, i, how))
+			child.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s %s", crashVar, fleet, i, how, spool))
 			child.Stdout, child.Stderr = &out, &out
 			if !assert.NoError(t, child.Start()) {
 				return
@@ -173,7 +179,15 @@ func TestCrash(t *testing.T) {
 	running, created := all()
 	stop()
 	watcher.Wait() // what is removed from here on is our doing
-	for _, s := range append(running, created...) {
+
+	// The next start: what the lease could not end, the journal knows.
+	j, err := journal.Open(spool)
+	require.NoError(t, err)
+	m, err := sandbox.NewManager(p, sandbox.Config{Fleet: fleet, Journal: j})
+	require.NoError(t, err)
+	assert.NoError(t, m.Replay(t.Context()))
+	stillRunning, stillCreated := all()
+	for _, s := range append(stillRunning, stillCreated...) {
 		_, err := c.ContainerRemove(context.Background(), s.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		require.NoError(t, err)
 	}
@@ -191,7 +205,10 @@ func TestCrash(t *testing.T) {
 		t.Logf("%d containers outlived their process, half of them by less than %v, nine of ten by less than %v", n, lives[n/2], lives[n*9/10])
 	}
 	fmt.Printf("killed %d, left running %d, left created %d, longest life %.1f s\n", len(fates), len(running), len(created), longest.Seconds())
+	fmt.Printf("after the next start's replay: left running %d, left created %d\n", len(stillRunning), len(stillCreated))
 	assert.Empty(t, running)
+	assert.Empty(t, stillRunning)
+	assert.Empty(t, stillCreated)
 	assert.LessOrEqual(t, longest, crashWindow+time.Second+crashSlack)
 	if len(fates) >= 20 {
 		assert.NotEmpty(t, lives, "nobody died while it had a container: nothing was tried")

@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Replay finishes what dead processes of this host left in the journal, and what this process could not verify: it
+// finds, deletes and verifies. Call it at start and now and then, in the background if you like. Without a journal it
+// does the latter alone. Only entries of this account and fleet are worked on.
+//
+// That an owner's lock could be taken says that the owner is dead, but not of a spool that was copied. So a sandbox
+// whose lease still runs by the service's own clock is waited for, at most Window and the service's lateness: if its
+// lease moves meanwhile, somebody keeps it, and the entry is left and reported. One whose create was not answered is
+// looked for until Capabilities.CommitDelay is over, counted from now.
+//
+// The error joins what could not be finished: a [*LeakError] for what may still run, and an error for each entry that
+// was kept. ctx bounds the whole; each sandbox has Config.CleanupTimeout.
+func (m *Manager) Replay(ctx context.Context) error {
+	var errs []error
+	for _, l := range m.lives() {
+		if l.lastLeak() != nil {
+			if leak := l.finish(ctx); leak != nil {
+				errs = append(errs, leak)
+			}
+		}
+	}
+	if m.cfg.Journal == nil {
+		return errors.Join(errs...)
+	}
+	r := &replay{m: m, settled: time.Now().Add(m.caps.CommitDelay + m.caps.ReadLag), leases: map[string]time.Time{}, kept: map[string]error{}}
+	for {
+		wait, broken := r.pass(ctx)
+		if wait <= 0 || sleep(ctx, wait) != nil {
+			errs = append(errs, broken...)
+			for _, err := range r.kept {
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// A replay works on the orphans of a journal, in as many passes as there is something to wait for.
+type replay struct {
+	m       *Manager
+	settled time.Time            // what an unanswered create has made is visible by then
+	leases  map[string]time.Time // by nonce: the end of a lease that was waited for, by the service's clock
+	kept    map[string]error     // by nonce: why an entry is still there
+}
+
+// pass goes over all orphans once and returns how long the next pass should wait; 0: there is nothing to wait for.
+func (r *replay) pass(ctx context.Context) (wait time.Duration, broken []error) {
+	for e, err := range r.m.cfg.Journal.Orphans(ctx) {
+		switch {
+		case err != nil:
+			broken = append(broken, fmt.Errorf("journal: %w", err))
+			continue
+		case e.Mark.Fleet != r.m.cfg.Fleet: // its own Manager's to finish
+			continue
+		case e.Provider != r.m.p.Name():
+			r.kept[e.Mark.Nonce] = fmt.Errorf("journal entry %s (sandbox %q) is kept: it is of account %s, this is %s", e.Mark.Nonce, e.ID, e.Provider, r.m.p.Name())
+			continue
+		case time.Now().Before(e.Kept):
+			continue
+		case r.m.isLive(e.Mark.Nonce): // a scope of this process that let go of it; see finish
+			continue
+		}
+		later, err := r.one(ctx, e)
+		if delete(r.kept, e.Mark.Nonce); err != nil {
+			r.kept[e.Mark.Nonce] = err
+		}
+		if later > 0 && (wait == 0 || later < wait) {
+			wait = later
+		}
+	}
+	return wait, broken
+}
+
+// one finishes one entry, or says how long to wait before it can be.
+func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err error) {
+	m, caps := r.m, r.m.caps
+	keep := func(format string, args ...any) (time.Duration, error) {
+		return 0, fmt.Errorf("journal entry %s (sandbox %q) is kept: %w", e.Mark.Nonce, e.ID, fmt.Errorf(format, args...))
+	}
+	c := &cleanup{p: m.p, caps: caps, mark: e.Mark, witness: caps.GoneByList || e.ID == "", tell: r.tell(e)}
+	if e.ID == "" && !caps.MarkAtCreate {
+		return keep("its create was not answered, and what it made carries no mark to find it by")
+	}
+	found, err := r.find(ctx, c, e)
+	if err != nil {
+		return keep("%w", err)
+	}
+	for _, info := range found {
+		if info.Mark != (Mark{}) && info.Mark.String() != e.Mark.String() {
+			return keep("the sandbox carries another mark")
+		}
+		if left := info.Left(); caps.ReadsDeadline && info.State.MayRun() && left > 0 && info.HardDeadline().After(info.AsOf) {
+			before, waited := r.leases[e.Mark.Nonce]
+			if waited && info.Deadline.After(before.Add(grain)) {
+				return keep("its lease moves: somebody keeps the sandbox, so this journal is a copy")
+			}
+			r.leases[e.Mark.Nonce] = info.Deadline
+			wait, err = keep("its lease runs for %v", left)
+			return left + caps.Lateness + grain, err
+		}
+		c.add(info)
+	}
+	if left := time.Until(r.settled); len(found) == 0 && e.ID == "" && left > 0 {
+		_, err = keep("its create was not answered, and may still appear")
+		return left, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.CleanupTimeout)
+	defer cancel()
+	if leak := c.run(ctx); leak != nil {
+		return 0, leak
+	}
+	if err := m.cfg.Journal.Remove(ctx, e.Mark.Nonce); err != nil {
+		return keep("the sandbox is gone, but the entry cannot be removed: %w", err)
+	}
+	return 0, nil
+}
+
+// find returns what there is of an entry; an empty id asks the list for all that carries the mark.
+func (r *replay) find(ctx context.Context, c *cleanup, e Entry) ([]Info, error) {
+	if e.ID == "" {
+		return c.marked(ctx)
+	}
+	info, err := c.get(ctx, e.ID)
+	switch {
+	case errors.Is(err, ErrNotFound) || err == nil && info.State == StateGone: // one look proves little: the clean-up looks again
+		return []Info{{ID: e.ID, Mark: e.Mark, State: StateUnknown}}, nil
+	case err != nil:
+		return nil, err
+	}
+	return []Info{info}, nil
+}
+
+func (r *replay) tell(e Entry) func(Op, Info, time.Time, int, error, bool) {
+	return func(op Op, info Info, start time.Time, attempt int, err error, final bool) {
+		info.Mark, info.Tags = e.Mark, e.Tags
+		r.m.observe(context.Background(), Event{Op: op, Info: info, Start: start, Took: time.Since(start), Attempt: attempt, Err: err, Final: final})
+	}
+}
+
+func (m *Manager) isLive(nonce string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live[nonce] != nil
+}

@@ -1,0 +1,171 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandglass-dev/sandglass/sandbox"
+	"github.com/sandglass-dev/sandglass/sandbox/sandboxtest"
+)
+
+// left makes what a dead process leaves: a sandbox, and its entry in the journal.
+func (w *world) left(change func(*sandbox.Entry)) (id string, e sandbox.Entry) {
+	w.t.Helper()
+	m := mark()
+	m.Fleet = "ci"
+	info, err := w.p.Create(context.Background(), sandbox.CreateRequest{Mark: m, Window: 3 * mins})
+	require.NoError(w.t, err)
+	e = sandbox.Entry{Provider: w.p.Name(), ID: info.ID, Mark: m}
+	if change != nil {
+		change(&e)
+	}
+	require.NoError(w.t, w.journal.Put(context.Background(), e))
+	w.journal.Abandon()
+	return info.ID, e
+}
+
+func TestReplayEndsWhatADeadProcessLeft(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*sandbox.Entry)
+		then   func(w *world, id string)
+		within time.Duration
+	}{
+		"its lease is over, and nobody has enforced it": {then: func(w *world, _ string) {
+			w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+			time.Sleep(4 * mins)
+		}, within: 5 * sec},
+		"its lease still runs":                            {within: 3*mins + 15*sec},
+		"its lease still runs, and will not be enforced":  {then: func(w *world, _ string) { w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true }) }, within: 3*mins + 15*sec},
+		"it is paused, and has no lease":                  {then: func(w *world, id string) { w.p.Pause(id) }, within: 5 * sec},
+		"it has failed":                                   {then: func(w *world, id string) { w.p.Fail(id, "no reason"); time.Sleep(3 * mins) }, within: 5 * sec},
+		"it is gone already":                              {then: func(w *world, id string) { w.p.Kill(id) }, within: 5 * sec},
+		"its create was never answered":                   {change: func(e *sandbox.Entry) { e.ID = "" }, within: 3*mins + 15*sec},
+		"its create was never answered, and made nothing": {change: func(e *sandbox.Entry) { e.ID = "" }, then: func(w *world, id string) { w.p.Kill(id) }, within: 40 * sec},
+		"it was kept, until now":                          {change: func(e *sandbox.Entry) { e.Kept = time.Now() }, then: func(w *world, id string) { time.Sleep(mins); w.p.Pause(id) }, within: 5 * sec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, unkeyed(), sandbox.Config{}, func(w *world) {
+				id, _ := w.left(tc.change)
+				if tc.then != nil {
+					tc.then(w, id)
+				}
+				began := time.Now()
+				require.NoError(t, w.m.Replay(context.Background()))
+				assert.LessOrEqual(t, time.Since(began), tc.within)
+				w.settle(nil)
+			})
+		})
+	}
+}
+
+func TestReplayLeavesWhatSomebodyKeepsAlive(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		id, _ := w.left(nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { // the owner of whose spool this one is a copy
+			defer close(done)
+			for ctx.Err() == nil {
+				info, err := w.p.Get(ctx, id)
+				if err == nil {
+					_, _ = w.p.Extend(ctx, info, 3*mins)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(mins):
+				}
+			}
+		}()
+		err := w.m.Replay(context.Background())
+		assert.ErrorContains(t, err, "its lease moves")
+		assert.ErrorContains(t, err, id)
+		assert.Len(t, w.p.Live(), 1)
+		assert.Len(t, w.journal.Entries(), 1)
+		assert.Empty(t, w.p.Calls(sandbox.OpDelete))
+		cancel()
+		<-done
+	})
+}
+
+func TestReplayKeepsAndReportsWhatItMayNotJudge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind   sandboxtest.Kind
+		change func(*sandbox.Entry)
+		then   func(w *world, id string)
+		says   string
+	}{
+		"another account":            {kind: everything(), change: func(e *sandbox.Entry) { e.Provider = "e2b/team-blue" }, then: func(w *world, id string) { w.p.Kill(id) }, says: "account e2b/team-blue"},
+		"another mark under its id":  {kind: everything(), change: func(e *sandbox.Entry) { e.Mark.Nonce = "aaaaaaaaaaaaaaaa" }, says: "another mark"},
+		"unmarked, and not answered": {kind: kind(func(c *sandbox.Capabilities) { c.MarkAtCreate = false }), change: func(e *sandbox.Entry) { e.ID = "" }, says: "carries no mark"},
+		"the service cannot be reached": {kind: everything(), then: func(w *world, _ string) {
+			w.p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+		}, says: "503"},
+		"a file that cannot be read": {kind: everything(), then: func(w *world, id string) { w.p.Kill(id); w.journal.FailOrphans(errors.New("broken file")) }, says: "broken file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, tc.kind, sandbox.Config{}, func(w *world) {
+				id, _ := w.left(tc.change)
+				if tc.then != nil {
+					tc.then(w, id)
+				}
+				err := w.m.Replay(context.Background())
+				assert.ErrorContains(t, err, tc.says)
+				if tc.says != "broken file" {
+					assert.Len(t, w.journal.Entries(), 1)
+					assert.Empty(t, w.p.Calls(sandbox.OpDelete))
+				}
+			})
+		})
+	}
+}
+
+func TestReplayLeavesOtherFleetsAndKeptSandboxesAlone(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.left(func(e *sandbox.Entry) { e.Mark.Fleet = "other" })
+		assert.NoError(t, w.m.Replay(context.Background()))
+		assert.Len(t, w.p.Live(), 1)
+	})
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.left(func(e *sandbox.Entry) { e.Kept = time.Now().Add(time.Hour) })
+		assert.NoError(t, w.m.Replay(context.Background()))
+		assert.Len(t, w.p.Live(), 1)
+		assert.Len(t, w.journal.Entries(), 1)
+	})
+}
+
+func TestReplayTriesAgainWhatThisProcessCouldNotVerify(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(500), Times: -1})
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		require.Error(t, w.m.WithSandbox(context.Background(), ok))
+		ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
+		defer cancel()
+		assert.Error(t, w.m.Replay(ctx), "still so")
+		w.p.Heal()
+		assert.NoError(t, w.m.Replay(context.Background()))
+		w.settle(nil)
+	})
+}
+
+func TestReplayOfManyWaitsForAllLeasesAtOnce(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		for i := range 300 {
+			m := mark()
+			m.Fleet, m.Nonce = "ci", nonce(i)
+			info, err := w.p.Create(context.Background(), sandbox.CreateRequest{Mark: m, Window: 3 * mins})
+			require.NoError(t, err)
+			require.NoError(t, w.journal.Put(context.Background(), sandbox.Entry{Provider: w.p.Name(), ID: info.ID, Mark: m}))
+		}
+		w.journal.Abandon()
+		began := time.Now()
+		require.NoError(t, w.m.Replay(context.Background()))
+		assert.Less(t, time.Since(began), 5*mins)
+		w.settle(nil)
+	})
+}
