@@ -36,13 +36,13 @@ func TestWithoutABeatTheContainerIsGoneWithinItsWindow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(3 * time.Second)
+			req := order(10 * time.Second)
 			req.Spec.Image = image(t)
 			info := create(t, p, req)
-			assert.InDelta(t, 3, info.Left().Seconds(), 0.6)
+			assert.InDelta(t, 10, info.Left().Seconds(), 4)
 			assert.False(t, info.Deadline.After(info.AsOf.Add(req.Window)))
 			run(t, p.Open(info), sandbox.Shell("true"))
-			took := until(t, 3*time.Second+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 			t.Logf("gone %v after its create", took)
 			_, err := p.Get(t.Context(), info.ID)
 			require.ErrorIs(t, err, sandbox.ErrNotFound)
@@ -93,7 +93,7 @@ func TestRootInsideCanNeitherStopNorKillTheWatchdog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(4 * time.Second)
+			req := order(15 * time.Second) // time enough for what follows on a busy machine
 			req.Spec.Image = image(t)
 			info := create(t, p, req)
 			r, err := p.Open(info).Exec(t.Context(), sandbox.Shell(
@@ -107,7 +107,7 @@ func TestRootInsideCanNeitherStopNorKillTheWatchdog(t *testing.T) {
 			}
 			_, err = p.Extend(t.Context(), info, req.Window)
 			require.NoError(t, err, "the watchdog lives on and listens")
-			took := until(t, 4*time.Second+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 			t.Logf("gone %v after its last beat", took)
 		})
 	}
@@ -152,7 +152,7 @@ func TestAPausedContainerIsResidueThatNoBeatWakes(t *testing.T) {
 	t.Parallel()
 	p := engine(t)
 	c := judge(t)
-	req := order(3 * time.Second)
+	req := order(10 * time.Second)
 	info := create(t, p, req)
 	_, err := c.ContainerPause(t.Context(), info.ID, client.ContainerPauseOptions{})
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestAPausedContainerIsResidueThatNoBeatWakes(t *testing.T) {
 	assert.Equal(t, sandbox.StateDormant, listed[0].State)
 
 	// Its window passes meanwhile: woken, it ends at once, whatever is written to it.
-	<-time.After(4 * time.Second)
+	<-time.After(req.Window + time.Second)
 	require.True(t, exists(t, info.ID), "the engine's pause freezes the watchdog")
 	_, err = c.ContainerUnpause(t.Context(), info.ID, client.ContainerUnpauseOptions{})
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestASteadyFlowOfOrphansDelaysNeitherBeatsNorTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(5 * time.Second)
+			req := order(10 * time.Second)
 			req.Spec.Image = image(t)
 			info := create(t, p, req)
 			go func() {
