@@ -114,7 +114,7 @@ func (f *file) create(ctx context.Context, path string, r record) error {
 	if f.slot, err = r.slotLen(); err != nil {
 		return err
 	}
-	for range 5 {
+	for range 10 {
 		err = f.createOnce(ctx, path, r)
 		if !errors.Is(err, errSwept) {
 			break

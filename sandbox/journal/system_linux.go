@@ -104,7 +104,8 @@ func born(f *os.File) int64 {
 		path   [1]byte
 		answer [256]byte
 	)
-	_, _, errno := syscall.Syscall6(trap, f.Fd(), uintptr(unsafe.Pointer(&path)), emptyPath, wantBorn, uintptr(unsafe.Pointer(&answer)), 0)
+	_, _, errno := syscall.Syscall6(trap, f.Fd(),
+		uintptr(unsafe.Pointer(&path)), emptyPath, wantBorn, uintptr(unsafe.Pointer(&answer)), 0)
 	if errno != 0 || binary.NativeEndian.Uint32(answer[:])&wantBorn == 0 {
 		return 0
 	}

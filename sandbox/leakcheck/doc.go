@@ -8,7 +8,7 @@
 //
 //	ours       made by this process, by nonce or id         fails, whatever its state
 //	fleet      of the fleet, and past its lease             fails
-//	unmarked   nothing says whose it is                     told beside a failure; fails only with [Strict]
+//	unmarked   nothing says whose it is                     told beside a failure; fails only with Strict
 //
 // Sandboxes of other fleets, and of the fleet within their lease, are somebody else's affair.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -236,7 +237,9 @@ func TestListsThatLagAreWaitedFor(t *testing.T) {
 				require.True(t, w.Kill(i.ID))
 			}
 			w.Behave(func(b *sandboxtest.Behaviour) { b.ListShowsDeleted = time.Hour })
-			assert.Len(t, leaks(t, w.find(opt, leakcheck.Known(all...)))[leakcheck.Ours], 4)
+			found := leaks(t, w.find(opt, leakcheck.Known(all...)))
+			assert.Len(t, found[leakcheck.Ours], 4)
+			assert.Len(t, found, 1)
 		})
 	})
 	t.Run("H01 flapping rows are no leaks", func(t *testing.T) {
@@ -348,6 +351,49 @@ func TestAManagersSandboxesAreOurs(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.NoError(t, w.find(opt, leakcheck.Manager(m)), "the manager has seen it gone")
 		assert.Equal(t, []string{id}, leaks(t, w.find(opt, leakcheck.Recorded(&record)))[leakcheck.Ours], "and it came back")
+	})
+}
+
+func TestACanaryThatAnEarlierCheckLeftIsALeak(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		old := w.make(1, leakcheck.CanaryFleet)[0]
+		time.Sleep(59 * time.Minute)
+		opt := witness(w)
+		require.NoError(t, w.find(opt), "another check may be under way")
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, []string{old.ID}, leaks(t, w.find(opt))[leakcheck.OfFleet])
+	})
+}
+
+func TestAWitnessIsNoLeak(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		id := w.make(1, "ci")[0].ID
+		require.True(t, w.DropTags(id))
+		require.ErrorIs(t, w.find(leakcheck.Unwitnessed(), leakcheck.Strict()), leakcheck.ErrLeak)
+		require.NoError(t, w.find(leakcheck.Witness(id), leakcheck.Strict()))
+	})
+}
+
+// An endless account lists its sandboxes again and again, and never says so.
+type endless struct{ *world }
+
+func (e endless) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox.Info, error] {
+	return func(yield func(sandbox.Info, error) bool) {
+		for {
+			for i, err := range e.Provider.List(ctx, f) {
+				if !yield(i, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func TestH03RowsThatComeAgainAndAgainAreAnError(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		opt := witness(w)
+		require.ErrorIs(t, leakcheck.Find(w.t.Context(), endless{w}, opt), leakcheck.ErrBlind)
 	})
 }
 

@@ -92,7 +92,7 @@ func (p *paced) wait(ctx context.Context) error {
 			return fmt.Errorf("the service asked for a pause of %v: %w", left.Round(time.Second), sandbox.ErrRateLimited)
 		}
 		if err := sleep(ctx, left); err != nil {
-			return err
+			return fmt.Errorf("the service asked for a pause: %w: %w", sandbox.ErrRateLimited, err)
 		}
 	}
 }

@@ -13,9 +13,9 @@
 //	past its hard end and grace                     deleted; an owner whose lease still runs is reported
 //	lease in the future, by the service's clock     alive, kept
 //	running with a lease long passed, seen twice    deleted, whoever the owner is
-//	its owner is alive, says [Liveness]             kept
+//	its owner is alive, says Liveness               kept
 //	residue, seen so by two passes                  deleted
-//	its owner is dead, says [Liveness]              deleted
+//	its owner is dead, says Liveness                deleted
 //	anything else                                   kept until its hard end
 //
 // All ages are differences of the service's own times, so that neither the owner's clock nor this process's plays a

@@ -184,6 +184,41 @@ func TestAServiceThatAsksForAPauseHasIt(t *testing.T) {
 	})
 }
 
+func TestAPauseIsNoPartOfASandboxsTime(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		ids := w.make(6)
+		time.Sleep(10 * time.Minute)
+		limited := sandboxtest.Status(429)
+		limited.RetryAfter = 5 * time.Minute
+		w.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: limited}, sandboxtest.Fault{}, sandboxtest.Fault{}, sandboxtest.Fault{Err: limited})
+		began := time.Now()
+		_, err := w.sweeper(func(c *sweep.Config) { c.Parallel, c.ItemTimeout = 2, time.Minute }).Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, w.there(ids...))
+		assert.GreaterOrEqual(t, time.Since(began), 10*time.Minute)
+	})
+	t.Run("but one of hours is for the next pass", func(t *testing.T) {
+		inWorld(t, nil, func(w *world) {
+			ids := w.make(20)
+			time.Sleep(10 * time.Minute)
+			limited := sandboxtest.Status(429)
+			limited.RetryAfter = 5 * time.Hour
+			w.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: limited})
+			began := time.Now()
+			s := w.sweeper(func(c *sweep.Config) { c.Parallel = 1 })
+			_, err := s.Sweep(w.t.Context())
+			require.ErrorIs(t, err, sweep.ErrLeft)
+			require.ErrorIs(t, err, sandbox.ErrRateLimited)
+			assert.Len(t, w.Calls(sandbox.OpDelete), 1)
+			assert.Less(t, time.Since(began), 10*time.Minute)
+			time.Sleep(5 * time.Hour)
+			_, err = s.Sweep(w.t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, w.there(ids...))
+		})
+	})
+}
+
 func TestOneThatHangsDelaysNobody(t *testing.T) {
 	for name, deaf := range map[string]bool{"until it is given up": false, "whatever is done": true} {
 		t.Run(name, func(t *testing.T) {

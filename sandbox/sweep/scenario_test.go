@@ -139,6 +139,50 @@ func TestAListThatFailsOnceIsAskedAgain(t *testing.T) {
 	})
 }
 
+func TestH03RowsThatComeAgainAndAgainAreAnError(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.make(5, window(time.Hour))
+		w.lists = 1
+		_, err := w.sweeper().Sweep(w.t.Context())
+		require.NoError(t, err, "twice can be a page that was turned while rows moved")
+		w.lists = 1_000_000
+		_, err = w.sweeper().Sweep(w.t.Context())
+		require.ErrorIs(t, err, sweep.ErrBlind)
+	})
+}
+
+func TestALookThatFailsIsTriedAgain(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		ids := w.make(1)
+		time.Sleep(10 * time.Minute)
+		w.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: 2})
+		_, err := w.sweeper().Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, w.there(ids...))
+	})
+	t.Run("and where it goes on failing nothing is deleted", func(t *testing.T) {
+		inWorld(t, nil, func(w *world) {
+			ids := w.make(1)
+			time.Sleep(10 * time.Minute)
+			w.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+			_, err := w.sweeper().Sweep(w.t.Context())
+			require.ErrorIs(t, err, sweep.ErrLeft)
+			assert.Empty(t, w.Calls(sandbox.OpDelete))
+			assert.Len(t, w.there(ids...), 1)
+		})
+	})
+	t.Run("and where a list told no times the error says that it could not see", func(t *testing.T) {
+		inWorld(t, nil, func(w *world) {
+			w.Behave(func(b *sandboxtest.Behaviour) { b.ZonelessTimes = true })
+			w.make(1)
+			w.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+			r, err := w.sweeper().Sweep(w.t.Context())
+			require.ErrorIs(t, err, sweep.ErrBlind)
+			assert.Equal(t, 1, r.Count(sweep.Unseen))
+		})
+	})
+}
+
 func TestH04AllPagesAreSeen(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.make(1001, window(time.Hour))
@@ -589,6 +633,32 @@ func TestAnIncompleteListOfANamelessServiceProvesNoOriginal(t *testing.T) {
 		_, err = s.Sweep(w.t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, w.there(over...))
+	})
+}
+
+func TestH05WhatAListHidesIsJudgedAllTheSame(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		ids := w.make(3)
+		w.pause(ids...)
+		time.Sleep(10 * time.Minute)
+		w.Behave(func(b *sandboxtest.Behaviour) { b.ListHides = []sandbox.State{sandbox.StateDormant} })
+		_, err := w.sweeper(func(c *sweep.Config) { c.Known, c.Liveness = known(ids), life(sweep.Dead, nil) }).Sweep(w.t.Context())
+		require.ErrorIs(t, err, sweep.ErrBlind)
+		assert.ErrorContains(t, err, ids[0])
+		assert.Empty(t, w.there(ids...), "names tell copies here, so that an incomplete list is no reason to keep them")
+	})
+}
+
+func TestH09BothThatOneRequestMadeAreFound(t *testing.T) {
+	inWorld(t, nameless, func(w *world) {
+		w.Fault(sandbox.OpCreate, sandboxtest.Fault{Effect: sandboxtest.EffectTwin})
+		w.make(1)
+		require.Len(t, w.Live(), 2)
+		time.Sleep(10 * time.Minute)
+		r, err := w.sweeper().Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 2, r.Count(sweep.Deleted))
+		assert.Empty(t, w.Live())
 	})
 }
 

@@ -36,6 +36,7 @@ type world struct {
 
 	// Hooks of the account that the sweeper is given, each may be nil. The last runs on every answer.
 	onList   func()
+	lists    int                                        // how often each list shows the same rows, beyond once
 	onGet    func(ctx context.Context, id string) error // an error is the call's
 	onDelete func(ctx context.Context, id string) error
 	onAnswer func(*sandbox.Info)
@@ -77,9 +78,11 @@ func (a account) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox.I
 		if a.w.onList != nil {
 			a.w.onList()
 		}
-		for i, err := range a.Provider.List(ctx, f) {
-			if !yield(a.answer(i), err) {
-				return
+		for range 1 + a.w.lists {
+			for i, err := range a.Provider.List(ctx, f) {
+				if !yield(a.answer(i), err) {
+					return
+				}
 			}
 		}
 	}
