@@ -297,10 +297,18 @@ func (l *life) settle(leak *LeakError) {
 		ends = time.Now().Add(l.plan.HardEnd)
 	}
 	time.AfterFunc(time.Until(ends), l.leave) // the slot is the sandbox's as long as it may run
+	l.letGo()
+}
+
+// letGo has the journal give up its lock, if it holds one: the scope is over, and from here on anybody may finish it.
+func (l *life) letGo() {
 	if j, ok := l.m.cfg.Journal.(interface {
 		Release(ctx context.Context, nonce string) error
-	}); ok { // the scope is over: from here on anybody may finish it
-		_ = j.Release(l.base, l.mark.Nonce)
+	}); ok {
+		start := time.Now()
+		if err := j.Release(l.base, l.mark.Nonce); err != nil {
+			l.tell(OpJournal, Info{}, start, 1, err, true)
+		}
 	}
 }
 
@@ -344,6 +352,7 @@ func (l *life) keep(ctx context.Context) bool {
 	if err := l.remember(); err != nil {
 		l.tell(OpJournal, Info{}, start, 3, err, true)
 	}
+	l.letGo()
 	time.AfterFunc(time.Until(ends), func() { l.leave(); l.m.forget(l) })
 	return true
 }
