@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/ttl"
 )
 
@@ -39,7 +40,7 @@ func (l *life) create() error {
 			again = errors.Is(err, ErrRateLimited) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrQuota)
 			l.m.holdCreates(api.RetryAfter)
 		default: // the same mark cannot make a second one there, and the answer to a repetition is the quickest find
-			again = l.m.caps.CreateOnce && attempt < 4 && !errors.Is(err, errDeaf)
+			again = l.m.caps.CreateOnce && attempt < 4 && !errors.Is(err, contain.ErrDeaf)
 		}
 		pause := min(time.Second<<min(attempt-1, 5), 30*time.Second)
 		pause = max(pause/2+rand.N(pause/2), retryAfter(err))
@@ -115,9 +116,9 @@ func (l *life) post(ctx context.Context, attempt int) (Info, error) {
 	l.maybe = true
 	l.ends = l.worstEnd(max(l.m.caps.CommitDelay, l.m.cfg.CreateTimeout) + req.Window)
 	l.mu.Unlock()
-	call := start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Create(ctx, req) })
-	info, err := call.wait(ctx)
-	if errors.Is(err, errDeaf) {
+	call := contain.Start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Create(ctx, req) })
+	info, err := call.Wait(ctx)
+	if errors.Is(err, contain.ErrDeaf) {
 		go l.late(call)
 	}
 	if info.ID != "" {
@@ -130,17 +131,17 @@ func (l *life) post(ctx context.Context, attempt int) (Info, error) {
 }
 
 // late deletes what a create brings that was given up.
-func (l *life) late(call pending[Info]) {
-	r := <-call
+func (l *life) late(call contain.Pending[Info]) {
+	info, _ := call.Result()
 	<-l.over
-	if r.v.ID == "" {
+	if info.ID == "" {
 		return
 	}
 	l.mu.Lock()
-	l.saw(r.v)
+	l.saw(info)
 	l.maybe = true
 	if l.leak == nil {
-		l.leak = &LeakError{Provider: l.m.p.Name(), Sandboxes: []Info{r.v}, Err: errors.New("a create was answered after its scope")}
+		l.leak = &LeakError{Provider: l.m.p.Name(), Sandboxes: []Info{info}, Err: errors.New("a create was answered after its scope")}
 	}
 	l.mu.Unlock()
 	l.m.enter(l)
@@ -209,7 +210,7 @@ func (l *life) await() (err error) {
 		if err := sleep(ctx, min(100*time.Millisecond<<min(attempt-1, 6), 2*time.Second)); err != nil {
 			return fmt.Errorf("sandbox %s, last seen %s: %w", info.ID, info.State, err)
 		}
-		seen, err := try(ctx, readTime, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, info.ID) })
+		seen, err := contain.Call(ctx, readTime, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, info.ID) })
 		switch {
 		case err == nil:
 			l.mu.Lock()

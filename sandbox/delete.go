@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/sandglass-dev/sandglass/internal/contain"
 )
 
 // Terminate deletes the sandbox id and returns nil once it is seen to be gone; already gone is success.
@@ -193,14 +195,14 @@ func (c *cleanup) step(ctx context.Context, t *target, round int) {
 
 func (c *cleanup) ask(ctx context.Context, t *target, round int) {
 	t.asked = time.Now()
-	_, err := try(ctx, c.caps.deleteTime(), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.p.Delete(ctx, t.info.ID)
+	err := contain.Do(ctx, c.caps.deleteTime(), func(ctx context.Context) error {
+		return c.p.Delete(ctx, t.info.ID)
 	})
 	if errors.Is(err, ErrNotFound) { // nothing to delete is no fault, and no proof: the look decides
 		err = nil
 	}
 	c.event(OpDelete, t.info, t.asked, round, err, false)
-	t.refused, t.accepted, t.deaf = err, err == nil, errors.Is(err, errDeaf)
+	t.refused, t.accepted, t.deaf = err, err == nil, errors.Is(err, contain.ErrDeaf)
 	if api, ok := errors.AsType[*APIError](err); ok && api.Status >= 500 {
 		t.doubt = time.Now().Add(c.caps.DeleteDoubt)
 	}
@@ -210,7 +212,7 @@ func (c *cleanup) ask(ctx context.Context, t *target, round int) {
 }
 
 func (c *cleanup) get(ctx context.Context, id string) (Info, error) {
-	return try(ctx, readTime, func(ctx context.Context) (Info, error) { return c.p.Get(ctx, id) })
+	return contain.Call(ctx, readTime, func(ctx context.Context) (Info, error) { return c.p.Get(ctx, id) })
 }
 
 // list looks for what carries the mark. What is new, or shows on, becomes a target; err says that there was some.
@@ -237,7 +239,7 @@ func (c *cleanup) list(ctx context.Context, round int) (adopted bool, err error)
 // marked returns all that exists and carries exactly the mark.
 func (c *cleanup) marked(ctx context.Context) ([]Info, error) {
 	mark := c.mark.String()
-	return try(ctx, readTime, func(ctx context.Context) (found []Info, err error) {
+	return contain.Call(ctx, readTime, func(ctx context.Context) (found []Info, err error) {
 		for info, err := range c.p.List(ctx, Filter{Fleet: c.mark.Fleet, Nonce: c.mark.Nonce}) {
 			if err != nil {
 				return nil, err
@@ -259,8 +261,8 @@ func (c *cleanup) shorten(ctx context.Context) {
 	for _, t := range c.targets {
 		if !t.gone && t.info.State.MayRun() {
 			start := time.Now()
-			_, err := try(ctx, readTime, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, s.Shorten(ctx, t.info.ID, max(c.caps.MinWindow, c.caps.Step, time.Second))
+			err := contain.Do(ctx, readTime, func(ctx context.Context) error {
+				return s.Shorten(ctx, t.info.ID, max(c.caps.MinWindow, c.caps.Step, time.Second))
 			})
 			c.event(OpShorten, t.info, start, 1, err, true)
 		}

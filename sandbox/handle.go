@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -102,6 +103,9 @@ func (h *handle) do(ctx context.Context, op Op, call func(context.Context) error
 	defer context.AfterFunc(l.calls, func() { cancel(context.Cause(l.calls)) })()
 	start := time.Now()
 	err = call(ctx)
+	if over := context.Cause(l.calls); err != nil && over != nil && !errors.Is(err, over) { // what the call met is what the end did
+		err = fmt.Errorf("%w: %w", over, err)
+	}
 	l.tell(op, Info{}, start, 1, err, true)
 	return err
 }

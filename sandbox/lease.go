@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandglass-dev/sandglass/heartbeat"
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/ttl"
 )
 
@@ -82,14 +83,14 @@ func (l *life) extend(ctx context.Context, window time.Duration) (heartbeat.Gran
 	cur := l.current()
 	l.ends = laterOf(l.ends, l.worstEnd(late+window))
 	l.mu.Unlock()
-	r := <-start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Extend(ctx, cur, window) })
-	grant, err := l.judge(r.v, r.err)
+	info, err := contain.Start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Extend(ctx, cur, window) }).Result()
+	grant, err := l.judge(info, err)
 	if err == nil {
 		if grant.Left > window { // more than asked: do not count on it
 			grant.Left = window
 		}
 		l.mu.Lock()
-		l.ends = l.worstEnd(max(grant.Left, r.v.Left()))
+		l.ends = l.worstEnd(max(grant.Left, info.Left()))
 		if grant.Left == 0 {
 			l.ends = l.worstEnd(window)
 		}
@@ -100,8 +101,7 @@ func (l *life) extend(ctx context.Context, window time.Duration) (heartbeat.Gran
 
 func (l *life) look(ctx context.Context) (heartbeat.Grant, error) {
 	id := l.known().ID
-	r := <-start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) })
-	return l.judge(r.v, r.err)
+	return l.judge(contain.Start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) }).Result())
 }
 
 // judge says what an answer about the sandbox means for its lease.
@@ -245,7 +245,7 @@ func (l *life) remember() error {
 	}
 	l.mu.Unlock()
 	start := time.Now()
-	_, err := try(l.base, readTime, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.m.cfg.Journal.Put(ctx, e) })
+	err := contain.Do(l.base, readTime, func(ctx context.Context) error { return l.m.cfg.Journal.Put(ctx, e) })
 	l.tell(OpJournal, Info{}, start, 1, err, true)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandglass-dev/sandglass/heartbeat"
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/ttl"
 )
 
@@ -321,9 +322,7 @@ func (l *life) gone() {
 	l.leave()
 	if l.m.cfg.Journal != nil {
 		start := time.Now()
-		_, err := try(l.base, readTime, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, l.m.cfg.Journal.Remove(ctx, l.mark.Nonce)
-		})
+		err := contain.Do(l.base, readTime, func(ctx context.Context) error { return l.m.cfg.Journal.Remove(ctx, l.mark.Nonce) })
 		l.tell(OpJournal, Info{}, start, 1, err, true)
 	}
 }
@@ -340,7 +339,7 @@ func (l *life) keep(ctx context.Context) bool {
 		return false
 	}
 	start := time.Now()
-	_, err := try(ctx, l.plan.Attempt, func(ctx context.Context) (heartbeat.Grant, error) { return l.extend(ctx, wanted) })
+	_, err := contain.Call(ctx, l.plan.Attempt, func(ctx context.Context) (heartbeat.Grant, error) { return l.extend(ctx, wanted) })
 	l.tell(OpKeep, Info{}, start, 1, err, true)
 	if err != nil { // rather deleted than left with an end that nobody knows
 		return false

@@ -199,14 +199,14 @@ func TestACommandCancelledWhileItStartsIsKilledAndNoOtherIs(t *testing.T) {
 	go func() { _, _ = sb.Exec(t.Context(), sandbox.Cmd{Args: []string{"sleep", "399"}}) }()
 	bystanders := strings.ReplaceAll(sleeps, "sleep30", "sleep399")
 	until(t, 20*time.Second, "the bystander runs", func() bool { return run(t, sb, sandbox.Shell(bystanders)) == "1\n" })
-	for i := range 10 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond)
+	for i := range 6 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*30*time.Millisecond)
 		_, err := sb.Exec(ctx, sandbox.Shell(family))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	<-time.After(3 * time.Second) // what was on its way has begun
-	until(t, 20*time.Second, "all are dead", func() bool { return run(t, sb, sandbox.Shell(sleeps)) == "0\n" })
+	until(t, 22*time.Second, "all are dead", func() bool { return run(t, sb, sandbox.Shell(sleeps)) == "0\n" })
 	assert.Equal(t, "1\n", run(t, sb, sandbox.Shell(bystanders)), "another command was killed")
 }
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -23,10 +23,9 @@ var (
 const CanaryFleet = "sandglass-leakcheck"
 
 const (
-	lookTime = 30 * time.Second      // limit of one look
-	listTime = 5 * time.Minute       // limit of one list
-	deafTime = 50 * time.Millisecond // how long a call may take to notice that its context has ended
-	lateness = 30 * time.Second      // where a provider does not tell how late its service acts on deadlines
+	lookTime = 30 * time.Second // limit of one look
+	listTime = 5 * time.Minute  // limit of one list
+	lateness = 30 * time.Second // where a provider does not tell how late its service acts on deadlines
 )
 
 // A Class says why a sandbox counts.
@@ -184,7 +183,7 @@ func (c *check) rounds(ctx context.Context) error {
 		case err != nil && (over || !c.passing(err)):
 			return err
 		}
-		if stop := sleep(ctx, pause); stop != nil {
+		if stop := contain.Sleep(ctx, pause); stop != nil {
 			if err == nil {
 				err = fmt.Errorf("%s: %w: %w", c.p.Name(), ErrBlind, stop)
 			}
@@ -315,7 +314,7 @@ func (c *check) expected(ctx context.Context) (ids []string, err error) {
 		}
 	}
 	for _, s := range c.sources {
-		more, err := contain(ctx, listTime, s)
+		more, err := contain.Call(ctx, listTime, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("the second source: %w", err))
 		}
@@ -326,7 +325,7 @@ func (c *check) expected(ctx context.Context) (ids []string, err error) {
 
 // list returns everything in the account, in every state.
 func (c *check) list(ctx context.Context) ([]sandbox.Info, error) {
-	return contain(ctx, listTime, func(ctx context.Context) (rows []sandbox.Info, err error) {
+	return contain.Call(ctx, listTime, func(ctx context.Context) (rows []sandbox.Info, err error) {
 		times := map[string]int{}
 		for i, err := range c.p.List(ctx, sandbox.Filter{}) {
 			if err != nil {
@@ -346,7 +345,7 @@ func (c *check) list(ctx context.Context) ([]sandbox.Info, error) {
 
 // look asks for one sandbox by id.
 func (c *check) look(ctx context.Context, id string) (i sandbox.Info, there bool, err error) {
-	i, err = contain(ctx, lookTime, func(ctx context.Context) (sandbox.Info, error) { return c.p.Get(ctx, id) })
+	i, err = contain.Call(ctx, lookTime, func(ctx context.Context) (sandbox.Info, error) { return c.p.Get(ctx, id) })
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return i, false, nil
 	}
@@ -355,50 +354,4 @@ func (c *check) look(ctx context.Context, id string) (i sandbox.Info, there bool
 	}
 	i.Native = nil
 	return i, err == nil && i.State != sandbox.StateGone, err
-}
-
-// contain makes a call of foreign code and returns within limit, even where the code ignores its context or panics.
-func contain[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded))
-	defer cancel()
-	type reply struct {
-		v   T
-		err error
-	}
-	ch := make(chan reply, 1)
-	go func() {
-		r := reply{err: errors.New("the call ended its goroutine")}
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("panicked: %v\n%s", p, debug.Stack())
-			}
-			ch <- r
-		}()
-		r.v, r.err = call(ctx)
-	}()
-	select {
-	case r := <-ch:
-		return r.v, r.err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(deafTime)
-	defer timer.Stop()
-	select {
-	case r := <-ch:
-		return r.v, r.err
-	case <-timer.C:
-		var none T
-		return none, context.Cause(ctx)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

@@ -5,66 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
 const (
-	lookTime     = 30 * time.Second      // limit of one look
-	livenessTime = 10 * time.Second      // limit of one question to a Liveness
-	deafTime     = 50 * time.Millisecond // how long a call may take to notice that its context has ended
-	maxPause     = 10 * time.Minute      // a service that asks for a longer one is left until the next pass
+	lookTime     = 30 * time.Second // limit of one look
+	livenessTime = 10 * time.Second // limit of one question to a Liveness
+	maxPause     = 10 * time.Minute // a service that asks for a longer one is left until the next pass
 )
-
-// contain makes a call of foreign code and returns within limit, even where the code ignores its context. A panic is an
-// error: one provider's fault must not keep the others from being swept.
-func contain[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded))
-	defer cancel()
-	type reply struct {
-		v   T
-		err error
-	}
-	ch := make(chan reply, 1)
-	go func() {
-		r := reply{err: errors.New("the call ended its goroutine")}
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("panicked: %v\n%s", p, debug.Stack())
-			}
-			ch <- r
-		}()
-		r.v, r.err = call(ctx)
-	}()
-	select {
-	case r := <-ch:
-		return r.v, r.err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(deafTime)
-	defer timer.Stop()
-	select {
-	case r := <-ch:
-		return r.v, r.err
-	case <-timer.C:
-		var none T
-		return none, context.Cause(ctx)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
 
 // A paced is an account that is left alone for as long as its service asks, by all callers.
 type paced struct {
@@ -91,7 +43,7 @@ func (p *paced) wait(ctx context.Context) error {
 		case left > maxPause:
 			return fmt.Errorf("the service asked for a pause of %v: %w", left.Round(time.Second), sandbox.ErrRateLimited)
 		}
-		if err := sleep(ctx, left); err != nil {
+		if err := contain.Sleep(ctx, left); err != nil {
 			return fmt.Errorf("the service asked for a pause: %w: %w", sandbox.ErrRateLimited, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -97,7 +98,7 @@ func (p *pass) judge(ctx context.Context, it *item, l look, earlier *look) Verdi
 	}
 	info := l.info
 	info.Native = nil
-	life, err := contain(ctx, livenessTime, func(ctx context.Context) (Life, error) { return p.cfg.Liveness(ctx, info) })
+	life, err := contain.Call(ctx, livenessTime, func(ctx context.Context) (Life, error) { return p.cfg.Liveness(ctx, info) })
 	if err != nil {
 		it.err = fmt.Errorf("its owner's life: %w", err)
 		life = Unknown
@@ -160,7 +161,7 @@ func (p *pass) settle(ctx context.Context, it *item) {
 		return
 	}
 	lag := time.Until(it.look.at.Add(p.a.caps.ReadLag)) // an answer may be so old
-	if it.verdict.Rule == RulePassed && sleep(item, lag) != nil {
+	if it.verdict.Rule == RulePassed && contain.Sleep(item, lag) != nil {
 		fail(Left, context.Cause(item))
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -25,7 +26,7 @@ func (p *pass) see(ctx context.Context) (rows []look, errs []error) {
 	for try := 1; ; try++ {
 		rows, err = p.list(ctx)
 		again := errors.Is(err, sandbox.ErrRateLimited) || errors.Is(err, sandbox.ErrUnavailable)
-		if !again || try == listTries || sleep(ctx, time.Second<<try) != nil {
+		if !again || try == listTries || contain.Sleep(ctx, time.Second<<try) != nil {
 			break
 		}
 	}
@@ -52,7 +53,7 @@ func (p *pass) list(ctx context.Context) ([]look, error) {
 	var mu sync.Mutex
 	rows, times := map[string]look{}, map[string]int{}
 	closed := false
-	_, err := contain(ctx, p.cfg.ListTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := contain.Call(ctx, p.cfg.ListTimeout, func(ctx context.Context) (struct{}, error) {
 		for info, err := range p.a.p.List(ctx, sandbox.Filter{Fleet: p.cfg.Fleet}) {
 			if err != nil {
 				return struct{}{}, err
@@ -101,7 +102,7 @@ func (p *pass) missing(ctx context.Context, listed map[string]bool) (hidden []lo
 	var known []string
 	var errs []error
 	if p.cfg.Known != nil {
-		known, err = contain(ctx, p.cfg.ListTimeout, func(ctx context.Context) ([]string, error) { return p.cfg.Known(ctx, p.a.name) })
+		known, err = contain.Call(ctx, p.cfg.ListTimeout, func(ctx context.Context) ([]string, error) { return p.cfg.Known(ctx, p.a.name) })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("what is known to exist: %w", err))
 		}
@@ -137,7 +138,7 @@ func (p *pass) missing(ctx context.Context, listed map[string]bool) (hidden []lo
 // existing returns those of ids that are there, and still after the time for which answers may lag.
 func (p *pass) existing(ctx context.Context, ids []string) (found []look, err error) {
 	for round := 1; round <= 2 && len(ids) > 0; round++ {
-		if round == 2 && sleep(ctx, p.a.caps.ReadLag) != nil {
+		if round == 2 && contain.Sleep(ctx, p.a.caps.ReadLag) != nil {
 			return nil, context.Cause(ctx)
 		}
 		found = nil
@@ -188,7 +189,7 @@ func (p *pass) get(ctx context.Context, id string) (look, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*lookTime, fmt.Errorf("no look within %v: %w", 2*lookTime, context.DeadlineExceeded))
 	defer cancel()
 	for try := 1; ; try++ {
-		info, err := contain(ctx, lookTime, func(ctx context.Context) (sandbox.Info, error) { return p.a.p.Get(ctx, id) })
+		info, err := contain.Call(ctx, lookTime, func(ctx context.Context) (sandbox.Info, error) { return p.a.p.Get(ctx, id) })
 		if err == nil {
 			if info.ID == "" {
 				info.ID = id
@@ -196,7 +197,7 @@ func (p *pass) get(ctx context.Context, id string) (look, error) {
 			return p.look(info), nil
 		}
 		again := errors.Is(err, sandbox.ErrRateLimited) || errors.Is(err, sandbox.ErrUnavailable)
-		if !again || try == 5 || sleep(ctx, 500*time.Millisecond<<try) != nil {
+		if !again || try == 5 || contain.Sleep(ctx, 500*time.Millisecond<<try) != nil {
 			return look{}, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -88,7 +89,7 @@ func (s *Sweeper) Run(ctx context.Context, interval time.Duration) error {
 		if s.cfg.OnPass != nil {
 			s.cfg.OnPass(report, err)
 		}
-		if err := sleep(ctx, interval*3/4+rand.N(max(interval/2, 1))); err != nil {
+		if err := contain.Sleep(ctx, interval*3/4+rand.N(max(interval/2, 1))); err != nil {
 			return err
 		}
 	}
