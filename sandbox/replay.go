@@ -85,7 +85,7 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 	keep := func(format string, args ...any) (time.Duration, error) {
 		return 0, fmt.Errorf("journal entry %s (sandbox %q) is kept: %w", e.Mark.Nonce, e.ID, fmt.Errorf(format, args...))
 	}
-	c := &cleanup{p: m.p, caps: caps, mark: e.Mark, witness: caps.GoneByList || e.ID == "", tell: r.tell(e)}
+	c := &cleanup{p: m.p, caps: caps, mark: e.Mark, witness: caps.GoneByList || e.ID == "", tell: r.tell(ctx, e)}
 	if e.ID == "" && !caps.MarkAtCreate {
 		return keep("its create was not answered, and what it made carries no mark to find it by")
 	}
@@ -138,10 +138,10 @@ func (r *replay) find(ctx context.Context, c *cleanup, e Entry) ([]Info, error) 
 	return []Info{info}, nil
 }
 
-func (r *replay) tell(e Entry) func(Op, Info, time.Time, int, error, bool) {
+func (r *replay) tell(ctx context.Context, e Entry) func(Op, Info, time.Time, int, error, bool) {
 	return func(op Op, info Info, start time.Time, attempt int, err error, final bool) {
 		info.Mark, info.Tags = e.Mark, e.Tags
-		r.m.observe(context.Background(), Event{Op: op, Info: info, Start: start, Took: time.Since(start), Attempt: attempt, Err: err, Final: final})
+		r.m.observe(context.WithoutCancel(ctx), Event{Op: op, Info: info, Start: start, Took: time.Since(start), Attempt: attempt, Err: err, Final: final})
 	}
 }
 
