@@ -183,3 +183,14 @@ func TestRetryAfterOfADeleteIsObeyedButCutByTheBudget(t *testing.T) {
 		assert.Less(t, time.Since(began), 2*mins)
 	})
 }
+
+func TestG12NotFoundSoonAfterTheCreateIsNoProofForAScope(t *testing.T) {
+	k := kind(func(c *sandbox.Capabilities) { c.ReadLag = 3 * sec })
+	inWorld(t, k, sandbox.Config{}, func(w *world) {
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.GetMissesNew = 3 * sec })
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectNone})
+		require.NoError(t, w.m.WithSandbox(context.Background(), ok))
+		assert.GreaterOrEqual(t, len(w.p.Calls(sandbox.OpDelete)), 2)
+		w.settle(nil)
+	})
+}
