@@ -198,9 +198,9 @@ func (l *life) await() (err error) {
 			return err
 		}
 		switch beatDue := time.Since(started) >= l.plan.Beat; {
-		case l.m.caps.ReadsDeadline && l.wrongEnd(info, looked):
+		case !l.attached && l.m.caps.ReadsDeadline && l.wrongEnd(info, looked):
 			return fmt.Errorf("sandbox %s: asked to end within %v, the service says %s", info.ID, l.firstWindow(), endWord(info))
-		case info.State == StateRunning && (!l.m.caps.ReadsDeadline || !info.Deadline.IsZero() || beatDue):
+		case info.State == StateRunning && (l.attached || !l.m.caps.ReadsDeadline || !info.Deadline.IsZero() || beatDue):
 			return nil
 		case info.State != StateRunning && info.State != StateStarting && info.State != StateUnknown:
 			return fmt.Errorf("sandbox %s is %s before it ran: %s", info.ID, info.State, info.Detail)

@@ -24,7 +24,7 @@ func (l *life) beat() {
 	l.stopBeats, l.beatsOver = cancel, make(chan struct{})
 	cfg := heartbeat.Config{
 		Plan: l.plan, Start: born, Trust: trust,
-		Now:    l.firstWindow() > l.plan.Window, // the create's lease was longer than the window may be
+		Now:    l.attached || l.firstWindow() > l.plan.Window, // the create's lease was longer than the window may be
 		Blind:  l.m.caps.Extend != ExtendAdd,
 		Extend: l.extend, Look: l.look, Over: l.lost,
 		Stall: l.scope.StallTimeout, Idle: l.progress.idle,
@@ -35,7 +35,13 @@ func (l *life) beat() {
 				op = OpGet
 			}
 			l.tell(op, Info{}, b.Start, b.Attempt, b.Err, false)
+			if l.attached {
+				l.meet(b)
+			}
 		},
+	}
+	if l.guest {
+		cfg.Extend = l.visitBeat
 	}
 	if l.m.wall != nil {
 		cfg.Wall = l.m.wall
@@ -66,6 +72,9 @@ func (l *life) lost(why error) {
 // firstWindow is the window of the create. Where the lease runs while the machine is still being made, it is longer.
 func (l *life) firstWindow() time.Duration {
 	w := l.plan.WindowAt(0)
+	if l.attached {
+		return w
+	}
 	if caps := l.m.caps; caps.Extend == ExtendSet && caps.StartAllowance > 0 {
 		w = l.plan.Down(min(w+caps.StartAllowance, caps.MaxWindow, max(w, l.plan.HardEnd)))
 	}

@@ -74,13 +74,16 @@ func (m *Manager) lives() []*life {
 func (m *Manager) enter(l *life) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.live[l.mark.Nonce] = l
+	m.live[l.key] = l
 }
 
+// forget removes l from the lives, unless another has taken its place.
 func (m *Manager) forget(l *life) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.live, l.mark.Nonce)
+	if m.live[l.key] == l {
+		delete(m.live, l.key)
+	}
 }
 
 // Shutdown refuses new scopes, ends the running ones with [ErrShutdown], and deletes all sandboxes in parallel, except

@@ -26,11 +26,16 @@ import (
 //
 // The error joins fn's own, which comes first, with a [*LeakError] if anything may be left.
 // It matches [ErrNotStarted] if fn was never called: only then do [ErrQuota] and the like speak of the create.
-func (m *Manager) WithSandbox(ctx context.Context, fn func(ctx context.Context, sb Sandbox) error, opts ...Option) (err error) {
+func (m *Manager) WithSandbox(ctx context.Context, fn func(ctx context.Context, sb Sandbox) error, opts ...Option) error {
 	l, err := m.newLife(ctx, fn != nil, opts)
 	if err != nil {
 		return fmt.Errorf("sandbox: %w: %w", ErrNotStarted, err)
 	}
+	return l.within(l.open, fn)
+}
+
+// within runs fn in the scope, once open has got the sandbox ready.
+func (l *life) within(open func() error, fn func(context.Context, Sandbox) error) (err error) {
 	opened := time.Now()
 	l.tell(OpScope, Info{}, opened, 1, nil, false)
 	returned := false // false in the defer: a panic or runtime.Goexit is under way, and err means nothing
@@ -38,7 +43,7 @@ func (m *Manager) WithSandbox(ctx context.Context, fn func(ctx context.Context, 
 		err = l.close(err, returned)
 		l.tell(OpScope, Info{}, opened, 1, err, true)
 	}()
-	if err = l.open(); err == nil {
+	if err = open(); err == nil {
 		err = l.run(fn)
 	} else {
 		err = fmt.Errorf("sandbox: %w: %w", ErrNotStarted, err)
@@ -50,6 +55,7 @@ func (m *Manager) WithSandbox(ctx context.Context, fn func(ctx context.Context, 
 // A life is one scope and its sandbox, which may outlive it.
 type life struct {
 	m      *Manager
+	key    string // in the Manager's lives: the nonce, of a guest another; guarded by the Manager's mu
 	scope  Scope
 	plan   ttl.Plan
 	mark   Mark
@@ -60,6 +66,11 @@ type life struct {
 	calls    context.Context // of the calls on the sandbox: ends with the sandbox
 	endCalls context.CancelCauseFunc
 	progress progress
+
+	attached bool          // the sandbox was there before the scope
+	guest    bool          // and is not the scope's own to end
+	met      chan struct{} // of an attached one: the first beat was well
+	granted  time.Time     // of a guest: the end that its last extension set; the heartbeat's own
 
 	started   bool          // fn was called
 	fnOver    chan struct{} // fn has returned, or was not called
@@ -114,6 +125,7 @@ func (m *Manager) newLife(ctx context.Context, hasFn bool, opts []Option) (*life
 			Lifetime: (plan.HardEnd + time.Millisecond - 1).Truncate(time.Millisecond),
 		},
 	}
+	l.key = l.mark.Nonce
 	close(l.guarded)
 	close(l.beatsOver)
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(ctx, scopeKey{}, l))
@@ -125,20 +137,15 @@ func (m *Manager) newLife(ctx context.Context, hasFn bool, opts []Option) (*life
 		l.cancel(ErrShutdown)
 		return nil, ErrShutdown
 	}
-	m.live[l.mark.Nonce] = l
+	m.live[l.key] = l
 	return l, nil
 }
 
 // open gets the sandbox ready for fn.
 func (l *life) open() error {
-	context.AfterFunc(l.ctx, func() { l.stop(nil) }) // to know when the caller cancelled
-	if slots := l.m.slots; slots != nil {
-		select {
-		case slots <- struct{}{}:
-			l.leave = sync.OnceFunc(func() { <-slots })
-		case <-l.ctx.Done():
-			return ended(l.ctx)
-		}
+	l.watch()
+	if err := l.enter(); err != nil {
+		return err
 	}
 	if err := l.remember(); err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -151,6 +158,22 @@ func (l *life) open() error {
 	}
 	l.beat()
 	return l.await()
+}
+
+// watch has the scope know when the caller cancelled.
+func (l *life) watch() { context.AfterFunc(l.ctx, func() { l.stop(nil) }) }
+
+// enter waits for a slot, where there is a limit.
+func (l *life) enter() error {
+	if slots := l.m.slots; slots != nil {
+		select {
+		case slots <- struct{}{}:
+			l.leave = sync.OnceFunc(func() { <-slots })
+		case <-l.ctx.Done():
+			return ended(l.ctx)
+		}
+	}
+	return nil
 }
 
 // run calls fn and watches over it.
@@ -250,7 +273,12 @@ func (l *life) end(failed bool) *LeakError {
 	case <-l.beatsOver:
 	case <-ctx.Done():
 	}
-	if !l.isMaybe() {
+	switch {
+	case l.guest:
+		l.m.forget(l)
+		l.leave()
+		return nil
+	case !l.isMaybe():
 		l.gone()
 		return nil
 	}
