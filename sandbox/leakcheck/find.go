@@ -42,6 +42,7 @@ const (
 type Leak struct {
 	Class Class
 	Info  sandbox.Info
+	Site  string // file and line of the WithSandbox that made it, where a [Record] saw that; else empty
 }
 
 // An Error names what is left. It matches [ErrLeak].
@@ -51,12 +52,15 @@ type Error struct {
 	Unmarked []sandbox.Info // seen beside them, for people: nothing says that they are leaks
 }
 
-// Error names each leak with id, class, state, age, owner and deadline.
+// Error names each leak with id, class, state, age, owner, deadline, and the place where this process made it.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d %v:", e.Provider, len(e.Leaks), ErrLeak)
 	for _, l := range e.Leaks {
 		fmt.Fprintf(&b, "\n\t%s (%s)", describe(l.Info), l.Class)
+		if l.Site != "" {
+			fmt.Fprintf(&b, "\n\t\tmade at %s", l.Site)
+		}
 	}
 	if len(e.Unmarked) > 0 {
 		fmt.Fprintf(&b, "\n%d more without any mark, which may be anybody's:", len(e.Unmarked))
@@ -96,6 +100,7 @@ type check struct {
 	fleet     string
 	ids       map[string]bool // of what must be gone
 	nonces    map[string]bool
+	sites     map[string]string // by nonce: where it was made
 	witnesses []string
 	sources   []func(context.Context) ([]string, error)
 	canary    *sandbox.Spec
@@ -121,7 +126,7 @@ func Find(ctx context.Context, p sandbox.Provider, opts ...Option) error {
 	if p == nil {
 		return fmt.Errorf("leakcheck: no provider: %w", sandbox.ErrInvalid)
 	}
-	c := &check{p: p, caps: p.Capabilities(), ids: map[string]bool{}, nonces: map[string]bool{}, patience: -1}
+	c := &check{p: p, caps: p.Capabilities(), ids: map[string]bool{}, nonces: map[string]bool{}, sites: map[string]string{}, patience: -1}
 	for _, o := range opts {
 		o(c)
 	}
@@ -235,7 +240,7 @@ func (c *check) round(ctx context.Context) error {
 		case err != nil:
 			errs = append(errs, blind(err))
 		case there && c.class(now) != "":
-			found.Leaks = append(found.Leaks, Leak{Class: c.class(now), Info: now})
+			found.Leaks = append(found.Leaks, Leak{Class: c.class(now), Info: now, Site: c.sites[now.Mark.Nonce]})
 		}
 	}
 	for id := range c.ids {
@@ -246,7 +251,7 @@ func (c *check) round(ctx context.Context) error {
 		case err != nil:
 			errs = append(errs, blind(err))
 		case there:
-			found.Leaks = append(found.Leaks, Leak{Class: Ours, Info: now})
+			found.Leaks = append(found.Leaks, Leak{Class: Ours, Info: now, Site: c.sites[now.Mark.Nonce]})
 			if now.State != sandbox.StateEnding { // on its way out it may be hidden
 				errs = append(errs, blind(fmt.Errorf("sandbox %s is there, and not listed", id)))
 			}

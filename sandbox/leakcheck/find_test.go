@@ -412,3 +412,33 @@ func TestFindObeysItsContext(t *testing.T) {
 	})
 	require.ErrorIs(t, leakcheck.Find(t.Context(), nil), sandbox.ErrInvalid)
 }
+
+func TestALeakNamesThePlaceInTheCodeThatMadeIt(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		var record leakcheck.Record
+		m, err := sandbox.NewManager(w, sandbox.Config{
+			Fleet:     "ci",
+			Observers: []sandbox.Observer{func(ctx context.Context, e sandbox.Event) { record.Observe(ctx, e) }}, // a wrapper is not the place
+		})
+		require.NoError(t, err)
+		w.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		w.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(500), Times: -1})
+		_, _, line, _ := runtime.Caller(0)
+		err = m.WithSandbox(context.Background(), func(context.Context, sandbox.Sandbox) error { return nil })
+		require.Error(t, err)
+		err = w.find(leakcheck.Unwitnessed(), leakcheck.Recorded(&record))
+		found, ok := errors.AsType[*leakcheck.Error](err)
+		require.True(t, ok, err)
+		assert.Contains(t, found.Leaks[0].Site, fmt.Sprintf("find_test.go:%d", line+1))
+		assert.Contains(t, err.Error(), "made at "+found.Leaks[0].Site)
+	})
+}
+
+func TestALeakOfAnotherProcessNamesNoPlace(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		left := w.make(1, "ci")[0]
+		err := w.find(leakcheck.Unwitnessed(), leakcheck.Known(left))
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "made at")
+	})
+}

@@ -2,7 +2,10 @@ package leakcheck
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,23 +37,43 @@ func Manager(m *sandbox.Manager) Option {
 }
 
 // A Record remembers the nonces of all sandboxes that Managers of this process made, so that a check also finds those that
-// come back after they were seen to be gone. Its zero value is ready for use, by any number of Managers at once.
+// come back after they were seen to be gone, and where in the code each was made. Its zero value is ready for use, by any
+// number of Managers at once.
 type Record struct {
-	mu     sync.Mutex
-	nonces map[string]bool
+	mu    sync.Mutex
+	sites map[string]string // by nonce
 }
 
 // Observe is a [sandbox.Observer], for [sandbox.Config].Observers.
 func (r *Record) Observe(_ context.Context, e sandbox.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.Info.Mark.Nonce == "" {
+	nonce := e.Info.Mark.Nonce
+	if _, known := r.sites[nonce]; known || nonce == "" {
 		return
 	}
-	if r.nonces == nil {
-		r.nonces = map[string]bool{}
+	if r.sites == nil {
+		r.sites = map[string]string{}
 	}
-	r.nonces[e.Info.Mark.Nonce] = true
+	r.sites[nonce] = site()
+}
+
+// site returns file and line of the call of a Manager that is under way on this goroutine, where a scope's first event is
+// told; empty: there is none.
+func site() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
+		if more && (name == "sandbox.(*Manager).WithSandbox" || name == "sandbox.(*Manager).AttachSandbox") {
+			f, _ = frames.Next()
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
 }
 
 // Recorded has the check look for all that r remembers.
@@ -58,8 +81,9 @@ func Recorded(r *Record) Option {
 	return func(c *check) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for n := range r.nonces {
+		for n, site := range r.sites {
 			c.nonces[n] = true
+			c.sites[n] = site
 		}
 	}
 }
