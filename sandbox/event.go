@@ -40,9 +40,10 @@ const (
 	OpDelete   Op = "delete"  // asked for removal
 	OpConfirm  Op = "confirm" // looked whether it is gone; Final with Err: a leak
 	OpJournal  Op = "journal"
-	OpShorten  Op = "shorten" // brought the lease's end nearer, after a failed delete
-	OpGet      Op = "get"     // in errors: a look
-	OpList     Op = "list"    // in errors: a list
+	OpShorten  Op = "shorten"  // brought the lease's end nearer, after a failed delete
+	OpGet      Op = "get"      // in errors: a look
+	OpList     Op = "list"     // in errors: a list
+	OpSnapshot Op = "snapshot" // in errors: listing or deleting what was made from a sandbox
 )
 
 // LogTo returns an Observer that logs: beats and commands at Debug, the life at Info, retries at Warn, possible leaks at Error.

@@ -148,3 +148,22 @@ type Shortener interface {
 	// Shorten sets the end of id to left from now unless it lies nearer already. left is at least MinWindow.
 	Shorten(ctx context.Context, id string, left time.Duration) error
 }
+
+// A Snapshotter is a Provider whose service keeps what was made from a sandbox (a snapshot, an image, a volume) after the
+// sandbox is gone, as an object of its own that carries no mark but names its source. A scope leaves such objects, for
+// its function made them on purpose; a sweeper removes those of sandboxes whose owner is gone. Optional; see [As].
+type Snapshotter interface {
+	// Snapshots yields what was made from the sandbox id and still exists, over all pages. An error ends it.
+	Snapshots(ctx context.Context, id string) iter.Seq2[Snapshot, error]
+
+	// DeleteSnapshot asks for removal of one. [ErrNotFound] if there is none.
+	DeleteSnapshot(ctx context.Context, s Snapshot) error
+}
+
+// Snapshot is an object that was made from a sandbox. Times are the service's.
+type Snapshot struct {
+	ID      string
+	Source  string    // the sandbox's Info.ID, as the service tells it
+	Kind    string    // the service's word, such as "snapshot" or "volume"
+	Created time.Time // zero: not told
+}

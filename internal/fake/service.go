@@ -21,25 +21,26 @@ import (
 type Service struct {
 	extend sandbox.ExtendMode
 
-	mu       sync.Mutex // never held across a wait or a callback
-	habits   Behaviour
-	offset   time.Duration // what Advance and Expire added to the clock
-	records  []*record     // in the order of their making, gone ones included
-	byID     map[string]*record
-	byKey    map[string]*record
-	byName   map[string]*record // the latest with a name
-	late     []*lateEffect
-	seq      int
-	lists    int // first pages asked for, for Behaviour.ListFlaps
-	creates  int // under way
-	stale    bool
-	due      time.Time // nothing changes by itself before it, unless stale; zero: nothing ever does
-	changed  chan struct{}
-	healed   chan struct{}
-	faults   map[sandbox.Op][]*Fault
-	watchers []func(Change)
-	news     []Change
-	telling  bool
+	mu        sync.Mutex // never held across a wait or a callback
+	habits    Behaviour
+	offset    time.Duration // what Advance and Expire added to the clock
+	records   []*record     // in the order of their making, gone ones included
+	byID      map[string]*record
+	byKey     map[string]*record
+	byName    map[string]*record // the latest with a name
+	late      []*lateEffect
+	snapshots []Snapshot
+	seq       int
+	lists     int // first pages asked for, for Behaviour.ListFlaps
+	creates   int // under way
+	stale     bool
+	due       time.Time // nothing changes by itself before it, unless stale; zero: nothing ever does
+	changed   chan struct{}
+	healed    chan struct{}
+	faults    map[sandbox.Op][]*Fault
+	watchers  []func(Change)
+	news      []Change
+	telling   bool
 }
 
 // New returns an empty service with the given way to extend.

@@ -42,6 +42,10 @@ type Config struct {
 	ProtectTags map[string]string       // what carries one of these tags is kept; an empty value stands for any
 	Protect     func(sandbox.Info) bool // so is what it returns true for; called from several goroutines at once
 
+	// KeepSnapshots leaves what was made from a deleted sandbox and outlives it, and reports it only. false: it is deleted
+	// too, where the service tells that its source is ours (see [sandbox.Snapshotter]).
+	KeepSnapshots bool
+
 	Grace       time.Duration // time after a hard end, and of residue; default 5 min
 	OlderThan   time.Duration // delete only what is at least so old: a restriction, and no proof of anything. 0: none
 	MaxDeletes  int           // deletes per account and pass, the rest is listed; default: 20 % of the fleet, at least 100

@@ -38,6 +38,10 @@ type item struct {
 	verdict Verdict
 	outcome Outcome
 	err     error // why it is left or unseen, or what its owner's liveness could not be learned for
+
+	snapshots []Snapshot // made from it
+	unlisted  error      // why there may be more
+	uncleared []error    // why some are left
 }
 
 // urgency orders items; see prepare.
@@ -186,8 +190,13 @@ func (p *pass) settle(ctx context.Context, it *item) {
 		it.outcome = Capped
 	case p.cfg.DryRun:
 		it.outcome = WouldDelete
+		p.snapshots(item, it)
+		p.clear(item, it)
 	default:
-		p.delete(ctx, item, it)
+		p.snapshots(item, it)
+		if p.delete(ctx, item, it); it.outcome == Deleted {
+			p.clear(ctx, it)
+		}
 	}
 }
 

@@ -66,6 +66,17 @@ type Item struct {
 	Overrun  bool              `json:"overrun,omitempty"` // see [Verdict]
 	Outcome  Outcome           `json:"outcome"`
 	Error    string            `json:"error,omitempty"`
+
+	Snapshots []Snapshot `json:"snapshots,omitempty"` // what was made from it, where it was to be deleted
+}
+
+// Snapshot is an object that was made from a sandbox of the fleet, and outlives it.
+type Snapshot struct {
+	ID      string    `json:"id"`
+	Kind    string    `json:"kind"` // the service's word
+	Created time.Time `json:"created,omitzero"`
+	Outcome Outcome   `json:"outcome"` // kept, deleted, would delete or left
+	Error   string    `json:"error,omitempty"`
 }
 
 // Count returns how many sandboxes of all accounts had the outcome.
@@ -111,6 +122,10 @@ func (r Report) WriteTable(w io.Writer) error {
 			}
 			age, lease := span(i.Created, i.AsOf), span(i.AsOf, i.Deadline)
 			line("%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Outcome, printable(i.ID), i.State, age, lease, i.Owner, printable(reason))
+			for _, s := range i.Snapshots {
+				line("%s\t%s\t%s\t%s\t\t%s\tmade from %s%s", s.Outcome, printable(s.ID), printable(s.Kind), span(s.Created, i.AsOf), i.Owner,
+					printable(i.ID), printable(s.Error))
+			}
 		}
 	}
 	return errors.Join(append(errs, t.Flush())...)
@@ -161,12 +176,13 @@ func (p *pass) report(rows []look, items []*item) Account {
 			ID: info.ID, Nonce: info.Mark.Nonce, Owner: info.Mark.Owner, State: info.State.String(), Tags: maps.Clone(info.Tags),
 			Created: info.Created, Deadline: info.Deadline, AsOf: info.AsOf,
 			Rule: it.verdict.Rule, Reason: it.verdict.Reason, Overrun: it.verdict.Overrun, Outcome: it.outcome,
+			Snapshots: it.snapshots,
 		}
 		if !info.Created.IsZero() {
 			i.HardEnd = info.HardDeadline()
 		}
-		if it.err != nil {
-			i.Error = it.err.Error()
+		if err := errors.Join(append([]error{it.err, it.unlisted}, it.uncleared...)...); err != nil {
+			i.Error = err.Error()
 		}
 		a.Rules[i.Rule]++
 		a.Outcomes[i.Outcome]++

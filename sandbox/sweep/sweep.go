@@ -169,7 +169,12 @@ func (p *pass) left(items []*item) error {
 	var why, unseen []error
 	var capped int
 	const told = 10 // reasons; the report has all of them
+	var uncleared []error
 	for _, it := range items {
+		if it.unlisted != nil && len(unseen) < told {
+			unseen = append(unseen, it.unlisted)
+		}
+		uncleared = append(uncleared, it.uncleared...)
 		switch it.outcome {
 		case Left:
 			leak.Sandboxes = append(leak.Sandboxes, it.leftover())
@@ -188,6 +193,9 @@ func (p *pass) left(items []*item) error {
 	if len(leak.Sandboxes) > 0 {
 		leak.Err = errors.Join(why...)
 		errs = append(errs, fmt.Errorf("%w: %w", ErrLeft, leak))
+	}
+	if len(uncleared) > 0 {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrLeft, errors.Join(uncleared[:min(told, len(uncleared))]...)))
 	}
 	if len(unseen) > 0 {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrBlind, errors.Join(unseen...)))

@@ -66,6 +66,8 @@ type account struct {
 
 func (w *world) account() sandbox.Provider { return account{w.Provider, w} }
 
+func (a account) Unwrap() sandbox.Provider { return a.Provider }
+
 func (a account) answer(i sandbox.Info) sandbox.Info {
 	if a.w.onAnswer != nil {
 		a.w.onAnswer(&i)
