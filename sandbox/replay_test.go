@@ -3,7 +3,10 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -167,5 +170,50 @@ func TestReplayOfManyWaitsForAllLeasesAtOnce(t *testing.T) {
 		require.NoError(t, w.m.Replay(context.Background()))
 		assert.Less(t, time.Since(began), 5*mins)
 		w.settle(nil)
+	})
+}
+
+// A SIGTERM gives ShutdownOnSignal its grace; the deletes take longer, and the platform does not enforce leases either.
+func TestWhatAShutdownOf500CannotVerifyIsNamedJournalledAndEndedByTheNextStart(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // see golang/go#78156
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		var scopes sync.WaitGroup
+		for range 500 {
+			scopes.Go(func() {
+				err := w.m.WithSandbox(context.Background(), func(ctx context.Context, _ sandbox.Sandbox) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+				assert.ErrorIs(t, err, sandbox.ErrShutdown)
+				_, leaked := errors.AsType[*sandbox.LeakError](err)
+				assert.True(t, leaked)
+			})
+		}
+		synctest.Wait()
+		require.Len(t, w.p.Live(), 500)
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Delay: 15 * sec, Effect: sandboxtest.EffectNone, Times: -1})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
+		defer cancel()
+		began := time.Now()
+		leak, _ := errors.AsType[*sandbox.LeakError](w.m.Shutdown(ctx))
+		assert.LessOrEqual(t, time.Since(began), 11*sec)
+		require.NotNil(t, leak)
+		require.Len(t, leak.Sandboxes, 500)
+		for _, info := range leak.Sandboxes {
+			assert.Contains(t, leak.Error(), info.ID)
+			assert.False(t, info.Deadline.IsZero(), "it is told when the lease ends it")
+		}
+		assert.Len(t, w.journal.Entries(), 500)
+		scopes.Wait()
+
+		w.p.Heal()
+		w.journal.Abandon() // the process is dead now
+		next, err := sandbox.NewManager(w.p, w.cfg)
+		require.NoError(t, err)
+		require.NoError(t, next.Replay(context.Background()))
+		assert.Empty(t, w.p.Live())
+		assert.Empty(t, w.p.Residue())
+		assert.Empty(t, w.journal.Entries())
 	})
 }
