@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -43,40 +44,65 @@ func (m *Manager) Replay(ctx context.Context) error {
 	}
 }
 
+// atOnce is how many entries a replay works on side by side, so that one that hangs does not hold up the rest.
+const atOnce = 8
+
 // A replay works on the orphans of a journal, in as many passes as there is something to wait for.
 type replay struct {
 	m       *Manager
-	settled time.Time            // what an unanswered create has made is visible by then
-	leases  map[string]time.Time // by nonce: the end of a lease that was waited for, by the service's clock
-	kept    map[string]error     // by nonce: why an entry is still there
+	settled time.Time // what an unanswered create has made is visible by then
+
+	mu     sync.Mutex
+	leases map[string]time.Time // by nonce: the end of a lease that was waited for, by the service's clock
+	kept   map[string]error     // by nonce: why an entry is still there
 }
 
 // pass goes over all orphans once and returns how long the next pass should wait; 0: there is nothing to wait for.
+// The journal gives each orphan to one iteration at a time, and claimed sees to it that it is worked on once a pass.
 func (r *replay) pass(ctx context.Context) (wait time.Duration, broken []error) {
-	for e, err := range r.m.cfg.Journal.Orphans(ctx) {
-		switch {
-		case err != nil:
-			broken = append(broken, fmt.Errorf("journal: %w", err))
-			continue
-		case e.Mark.Fleet != r.m.cfg.Fleet: // its own Manager's to finish
-			continue
-		case e.Provider != r.m.p.Name():
-			r.kept[e.Mark.Nonce] = fmt.Errorf("journal entry %s (sandbox %q) is kept: it is of account %s, this is %s", e.Mark.Nonce, e.ID, e.Provider, r.m.p.Name())
-			continue
-		case time.Now().Before(e.Kept):
-			continue
-		case r.m.isLive(e.Mark.Nonce): // a scope of this process that let go of it; see finish
-			continue
-		}
-		later, err := r.one(ctx, e)
-		if delete(r.kept, e.Mark.Nonce); err != nil {
-			r.kept[e.Mark.Nonce] = err
-		}
-		if later > 0 && (wait == 0 || later < wait) {
-			wait = later
-		}
+	claimed := map[string]bool{}
+	var wg sync.WaitGroup
+	for worker := range atOnce {
+		wg.Go(func() {
+			for e, err := range r.m.cfg.Journal.Orphans(ctx) {
+				if err != nil && worker == 0 { // the others meet the same
+					broken = append(broken, fmt.Errorf("journal: %w", err))
+				}
+				if err != nil || !r.claim(e, claimed) {
+					continue
+				}
+				later, err := r.one(ctx, e)
+				r.mu.Lock()
+				if delete(r.kept, e.Mark.Nonce); err != nil {
+					r.kept[e.Mark.Nonce] = err
+				}
+				if later > 0 && (wait == 0 || later < wait) {
+					wait = later
+				}
+				r.mu.Unlock()
+			}
+		})
 	}
+	wg.Wait()
 	return wait, broken
+}
+
+// claim reports whether an entry is to be worked on, now and by the caller.
+func (r *replay) claim(e Entry, claimed map[string]bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	nonce := e.Mark.Nonce
+	switch {
+	case e.Mark.Fleet != r.m.cfg.Fleet: // its own Manager's to finish
+	case e.Provider != r.m.p.Name():
+		r.kept[nonce] = fmt.Errorf("journal entry %s (sandbox %q) is kept: it is of account %s, this is %s", nonce, e.ID, e.Provider, r.m.p.Name())
+	case time.Now().Before(e.Kept):
+	case r.m.isLive(nonce): // a scope of this process that let go of it; see finish
+	case !claimed[nonce]:
+		claimed[nonce] = true
+		return true
+	}
+	return false
 }
 
 // one finishes one entry, or says how long to wait before it can be.
@@ -98,11 +124,10 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 			return keep("the sandbox carries another mark")
 		}
 		if left := info.Left(); caps.ReadsDeadline && info.State.MayRun() && left > 0 && info.HardDeadline().After(info.AsOf) {
-			before, waited := r.leases[e.Mark.Nonce]
+			before, waited := r.lease(e.Mark.Nonce, info.Deadline)
 			if waited && info.Deadline.After(before.Add(grain)) {
 				return keep("its lease moves: somebody keeps the sandbox, so this journal is a copy")
 			}
-			r.leases[e.Mark.Nonce] = info.Deadline
 			wait, err = keep("its lease runs for %v", left)
 			return left + caps.Lateness + grain, err
 		}
@@ -121,6 +146,15 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 		return keep("the sandbox is gone, but the entry cannot be removed: %w", err)
 	}
 	return 0, nil
+}
+
+// lease remembers the end of a lease that is to be waited for, and returns the one that was, if one was.
+func (r *replay) lease(nonce string, end time.Time) (before time.Time, waited bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, waited = r.leases[nonce]
+	r.leases[nonce] = end
+	return before, waited
 }
 
 // find returns what there is of an entry; an empty id asks the list for all that carries the mark.

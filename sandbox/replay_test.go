@@ -217,3 +217,25 @@ func TestWhatAShutdownOf500CannotVerifyIsNamedJournalledAndEndedByTheNextStart(t
 		assert.Empty(t, w.journal.Entries())
 	})
 }
+
+func TestAnEntryThatHangsDoesNotHoldUpTheReplayOfTheRest(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		for i := range 40 {
+			m := mark()
+			m.Fleet, m.Nonce = "ci", nonce(i)
+			info, err := w.p.Create(context.Background(), sandbox.CreateRequest{Mark: m, Window: 3 * mins})
+			require.NoError(t, err)
+			require.NoError(t, w.journal.Put(context.Background(), sandbox.Entry{Provider: w.p.Name(), ID: info.ID, Mark: m}))
+		}
+		w.journal.Abandon()
+		time.Sleep(4 * mins)
+		w.p.Fault(sandbox.OpGet, sandboxtest.Fault{Hang: true, Times: 3}) // the first three looks never end
+		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
+		defer cancel()
+		assert.Error(t, w.m.Replay(ctx))
+		assert.Len(t, w.journal.Entries(), 3, "those that hang are left, and no other")
+		assert.NoError(t, w.m.Replay(context.Background()))
+		w.settle(nil)
+	})
+}
