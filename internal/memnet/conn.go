@@ -38,20 +38,13 @@ type part struct {
 	lost bool // it never arrives, and neither does what comes after it
 }
 
-// push sends a part so that it arrives after a delay, and not before what was sent earlier.
+// push sends a part so that it arrives after a delay, and not before what was sent earlier. What comes after an end
+// is dropped.
 func (h *half) push(p part, delay time.Duration) {
-	if h.deaf {
+	if h.deaf || len(h.parts) > 0 && h.parts[len(h.parts)-1].err != nil {
 		return
 	}
 	p.at = time.Now().Add(delay)
-	if i := len(h.parts) - 1; i >= 0 {
-		if h.parts[i].err != nil {
-			return
-		}
-		if h.parts[i].at.After(p.at) {
-			p.at = h.parts[i].at
-		}
-	}
 	h.parts = append(h.parts, p)
 	h.size += len(p.data)
 	wake(&h.changed)

@@ -202,7 +202,7 @@ func hostMatches(pattern, host string) bool {
 		return true
 	}
 	domain, ok := strings.CutPrefix(pattern, "*")
-	return ok && strings.HasPrefix(domain, ".") && strings.HasSuffix(host, domain) && len(host) > len(domain)
+	return ok && strings.HasPrefix(domain, ".") && strings.HasSuffix(host, domain)
 }
 
 type listener struct {

@@ -275,6 +275,17 @@ func TestHTTPRunsOverIt(t *testing.T) {
 		assert.Equal(t, time.Minute, <-ended)
 		stop()
 	})
+	bubble(t, "its end comes after that of all its goroutines", func(t *testing.T, n *memnet.Network) {
+		stop, err := n.Serve("x.test:80", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		require.NoError(t, err)
+		resp, err := n.Client().Post("http://x.test/", "text/plain", bytes.NewReader(make([]byte, 1<<20)))
+		if err == nil { // the answer came before the connection was closed on the rest of the request
+			resp.Body.Close()
+		}
+		start := time.Now()
+		stop()
+		assert.Positive(t, time.Since(start), "net/http lingers after an answer to a request that was not read")
+	})
 	bubble(t, "a large body crosses in both directions", func(t *testing.T, n *memnet.Network) {
 		stop, err := n.Serve("x.test:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b, err := io.ReadAll(r.Body)
@@ -335,6 +346,7 @@ func TestFaults(t *testing.T) {
 			require.NoError(t, limited(t, c, "POST"))
 		})
 		wire("a request that never arrives"+on, warm, func(t *testing.T, n *memnet.Network, c *http.Client) {
+			n.Break(memnet.Fault{Kind: memnet.Reset, Host: "x.test:81"})
 			n.Break(memnet.Fault{Kind: memnet.Hang, Host: "x.test:80", Times: 1})
 			require.ErrorIs(t, limited(t, c, "POST"), context.DeadlineExceeded)
 			assert.Zero(t, served.Load())
@@ -391,6 +403,21 @@ func TestFaults(t *testing.T) {
 			require.NoError(t, limited(t, c, "POST"))
 		})
 	}
+	bubble(t, "the end of a late request is late too", func(t *testing.T, n *memnet.Network) {
+		n.Break(memnet.Fault{Kind: memnet.LateRequest, Delay: time.Minute})
+		a, b := pair(t, n)
+		start := time.Now()
+		_, err := a.Write([]byte("x"))
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		require.NoError(t, a.Close())
+		_, err = b.Read(make([]byte, 1))
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, time.Since(start))
+		_, err = b.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		assert.Equal(t, time.Minute+10*time.Second, time.Since(start))
+	})
 	wire("refused dials leave what stands", true, func(t *testing.T, n *memnet.Network, c *http.Client) {
 		heal := n.Break(memnet.Fault{Kind: memnet.Refuse})
 		require.NoError(t, limited(t, c, "POST"))
