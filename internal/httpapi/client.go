@@ -110,7 +110,9 @@ func ParseBase(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// newTransport is the standard transport with room for as many sandboxes as one process may run.
+// newTransport is the standard transport with room for as many sandboxes as one process may run. All requests may go
+// over one connection, which is asked for a sign of life when it is silent: otherwise a connection that has died unseen
+// would swallow one beat after the other.
 func newTransport() http.RoundTripper {
 	std, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the program has put another in its place, and will know why
@@ -119,6 +121,7 @@ func newTransport() http.RoundTripper {
 	t := std.Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 256, 128
 	t.MaxResponseHeaderBytes = 256 << 10
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second}
 	return t
 }
 

@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "e2b_0123456789abcdef"
 

@@ -44,7 +44,7 @@ type Request struct {
 	Secrets []string    // that this exchange knows and errors must not show, such as tokens in Header and variables in Body
 
 	Body   any       // sent as JSON; nil: no body
-	Stream io.Reader // sent as it comes, in place of Body; a Content-Type must be in Header
+	Stream io.Reader // sent as it comes, in place of Body; a Content-Type must be in Header. It may hang: the request does not
 
 	OK  []int // statuses of success; empty: every one from 200 to 299
 	Out any   // a pointer that the answer is decoded into, as JSON; nil: the answer's body is not read
@@ -103,6 +103,9 @@ func (c *Client) Do(ctx context.Context, req Request) (Answer, error) {
 		actx, cancel = context.WithTimeoutCause(ctx, limit, noAnswer(limit))
 	}
 	defer cancel()
+	stream, release := piped(actx, req.Stream, newIdle(0, nil))
+	req.Stream = stream
+	defer release()
 	resp, ans, err := c.send(ctx, actx, req)
 	if err != nil {
 		return ans, err

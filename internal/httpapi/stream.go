@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +26,8 @@ type Body struct {
 	cancel context.CancelCauseFunc
 	body   io.ReadCloser
 	idle   *idle
+
+	release func() // of the request's stream
 }
 
 // Open makes one exchange like [Client.Do], and returns once the answer's header is there and of success. Request.Out
@@ -33,9 +37,8 @@ func (c *Client) Open(ctx context.Context, req Request) (*Body, error) {
 	watch := newIdle(req.Idle, func() {
 		cancel(fmt.Errorf("%w: nothing for %v", ErrSilent, req.Idle))
 	})
-	if req.Stream != nil && req.Idle > 0 {
-		req.Stream = busyReader{req.Stream, watch}
-	}
+	stream, release := piped(sctx, req.Stream, watch)
+	req.Stream = stream
 	limit := req.Timeout
 	if limit == 0 {
 		limit = c.cfg.Timeout
@@ -55,13 +58,14 @@ func (c *Client) Open(ctx context.Context, req Request) (*Body, error) {
 	if err != nil {
 		watch.stop()
 		cancel(nil)
+		release()
 		return nil, err
 	}
 	watch.touch()
 	if ans.Status == http.StatusSwitchingProtocols { // from here on the connection is ours, and ends with no context
 		context.AfterFunc(sctx, func() { _ = resp.Body.Close() })
 	}
-	return &Body{Answer: ans, c: c, req: req, ctx: ctx, sctx: sctx, cancel: cancel, body: resp.Body, idle: watch}, nil
+	return &Body{Answer: ans, c: c, req: req, ctx: ctx, sctx: sctx, cancel: cancel, body: resp.Body, idle: watch, release: release}, nil
 }
 
 // Read reads on. Its error is [io.EOF] at the regular end, the cause of the caller's context if that has ended, else an
@@ -113,7 +117,26 @@ func (b *Body) Interrupt(cause error) { b.cancel(cause) }
 func (b *Body) Close() error {
 	b.idle.stop()
 	b.cancel(nil)
+	b.release()
 	return b.body.Close()
+}
+
+// piped returns r as a request's body in which no Read outlasts ctx: a transport waits for a Read under way when a
+// request is given up, and a caller's reader may hang. What then hangs is a goroutine, until the reader returns. A reader
+// of what is in memory is returned as it is.
+func piped(ctx context.Context, r io.Reader, watch *idle) (body io.Reader, release func()) {
+	switch r.(type) {
+	case nil, *bytes.Reader, *strings.Reader, *bytes.Buffer:
+		return r, func() {}
+	}
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, busyReader{r, watch})
+		_ = pw.CloseWithError(err) // nil is the regular end
+	}()
+	over := func() { _ = pr.CloseWithError(errors.New("the request is over")) }
+	stop := context.AfterFunc(ctx, over)
+	return pr, func() { stop(); over() }
 }
 
 // Failure returns the error of a failure that came in another way than as an answer's status, such as at the end of a

@@ -132,6 +132,34 @@ func TestAnUploadThatMakesNoProgressIsNoticedButASlowReaderIsNot(t *testing.T) {
 	})
 }
 
+func TestARequestWhoseStreamHangsEndsWithItsContext(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer srv.Close()
+	c, err := httpapi.New(httpapi.Config{Provider: "acme", BaseURL: srv.URL})
+	require.NoError(t, err)
+	defer c.CloseIdle()
+	for name, call := range map[string]func(context.Context, httpapi.Request) error{
+		"Do":   func(ctx context.Context, r httpapi.Request) error { _, err := c.Do(ctx, r); return err },
+		"Open": func(ctx context.Context, r httpapi.Request) error { _, err := c.Open(ctx, r); return err },
+	} {
+		hang, began := make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-began
+			cancel()
+		}()
+		req := get("/x")
+		req.Method = http.MethodPost
+		req.Stream = io.MultiReader(strings.NewReader("x"), readerFunc(func([]byte) (int, error) {
+			close(began)
+			<-hang
+			return 0, io.EOF
+		}))
+		assert.ErrorIs(t, call(ctx, req), context.Canceled, name)
+		close(hang)
+	}
+}
+
 func TestAConnectionThatChangedItsProtocolGoesBothWaysAndEndsWithItsContext(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, buf, err := w.(http.Hijacker).Hijack()
