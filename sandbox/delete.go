@@ -52,6 +52,7 @@ type cleanup struct {
 	tell    func(op Op, info Info, start time.Time, attempt int, err error, final bool)
 
 	targets []*target
+	early   bool // one was not found so soon after the create that another look is of use only later
 }
 
 // A target is one sandbox to end.
@@ -62,7 +63,7 @@ type target struct {
 	refused  error     // or why not
 	deaf     bool      // a delete is still under way: no second one beside it
 	refusals int       // answers that another try will not change
-	doubt    time.Time // the service failed a delete: until then, that it finds nothing proves nothing
+	doubt    time.Time // the service failed a delete, or did not answer it: until then, that it finds nothing proves nothing
 	err      error     // why it is not known to be gone
 	gone     bool
 }
@@ -154,6 +155,9 @@ func (c *cleanup) pause(ctx context.Context, round int, asked time.Duration, cle
 	if clean == 1 {
 		d = max(d, c.caps.ReadLag)
 	}
+	if c.early {
+		d = max(d, c.caps.ReadLag-time.Since(c.born))
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		d = min(d, max(time.Until(deadline)/2, 10*time.Millisecond))
 	}
@@ -176,8 +180,9 @@ func (c *cleanup) step(ctx context.Context, t *target, round int) {
 	switch {
 	case absent && now.Before(t.doubt):
 		t.info.State = StateUnknown
-		t.err = fmt.Errorf("the service failed the delete, and that it finds nothing now proves nothing until %s: %w", t.doubt.UTC().Format(time.RFC3339), t.refused)
+		t.err = fmt.Errorf("the service failed the delete or did not answer, and that it finds nothing now proves nothing until %s: %w", t.doubt.UTC().Format(time.RFC3339), t.refused)
 	case absent && now.Sub(c.born) < c.caps.ReadLag:
+		c.early = true
 		t.accepted, t.err = false, errors.New("not found so soon after the create, which proves nothing")
 	case absent:
 		t.gone, t.err = true, nil
@@ -203,8 +208,8 @@ func (c *cleanup) ask(ctx context.Context, t *target, round int) {
 	}
 	c.event(OpDelete, t.info, t.asked, round, err, false)
 	t.refused, t.accepted, t.deaf = err, err == nil, errors.Is(err, contain.ErrDeaf)
-	if api, ok := errors.AsType[*APIError](err); ok && api.Status >= 500 {
-		t.doubt = time.Now().Add(c.caps.DeleteDoubt)
+	if api, _ := errors.AsType[*APIError](err); err != nil && (api == nil || api.Status >= 500 || api.Status == 0 && !api.Refused) {
+		t.doubt = time.Now().Add(c.caps.DeleteDoubt) // an answer that was lost may have been such a failure
 	}
 	if errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermission) || errors.Is(err, ErrInvalid) || errors.Is(err, errors.ErrUnsupported) {
 		t.refusals++

@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,29 +34,30 @@ func TestTerminateReturnsWhenTheSandboxIsSeenToBeGone(t *testing.T) {
 		leak   bool
 		is     error
 	}{
-		"a plain delete":                      {},
-		"G13, G17, G22: it was gone already":  {gone: true},
-		"G02: a success without effect":       {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectNone}}},
-		"G03: a success that never has any":   {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectNone, Times: -1}}, leak: true},
-		"G04: it is resumed after the delete": {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectRevive}}, behave: func(b *sandboxtest.Behaviour) { b.ReviveAfter = 0 }},
-		"G05: 409 is no success":              {faults: []sandboxtest.Fault{{Err: busy, Times: -1}}, leak: true, is: sandbox.ErrConflict},
-		"G07: a paused one cannot be deleted": {pause: true, behave: func(b *sandboxtest.Behaviour) { b.FailsWhileDormant = true }, leak: true},
-		"G09: 409 until it has started":       {behave: func(b *sandboxtest.Behaviour) { b.BusyWhileStarting, b.StartTime = true, 40*sec }},
-		"G10: in deletion for ever":           {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectBlocked, Times: -1}}, leak: true},
-		"G11: 409 for 20 s":                   {faults: []sandboxtest.Fault{{Err: busy, Times: 6}}},
-		"G12: not found just after create":    {caps: func(c *sandbox.Capabilities) { c.ReadLag = 3 * sec }},
-		"G14: the delete hangs":               {faults: []sandboxtest.Fault{{Hang: true, Times: -1}}, leak: true},
-		"G14: the delete hangs once":          {faults: []sandboxtest.Fault{{Hang: true}}},
-		"G15: it ignores its context":         {faults: []sandboxtest.Fault{{Hang: true, Deaf: true, Times: -1}}, leak: true},
-		"G18, G29: it takes its time":         {behave: func(b *sandboxtest.Behaviour) { b.DeleteTime = 20 * sec }},
-		"G29: an operation":                   {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectPending}}, behave: func(b *sandboxtest.Behaviour) { b.PendingTime = mins }},
-		"G31: it has failed":                  {behave: func(b *sandboxtest.Behaviour) { b.StartsFailed = true }},
-		"G34: 503 is tried again":             {faults: []sandboxtest.Fault{{Err: sandboxtest.Status(503), Times: 2}}},
-		"500, and then nothing is found":      {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Err: sandboxtest.Status(500), After: true}}},
-		"the machine outlives its record":     {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true}}, behave: func(b *sandboxtest.Behaviour) { b.OrphanTime = 80 * sec }},
-		"H01: lists show it on":               {caps: func(c *sandbox.Capabilities) { c.GoneByList, c.ReadLag = true, 4*sec }},
-		"H01: lists flap":                     {caps: func(c *sandbox.Capabilities) { c.GoneByList = true }, behave: func(b *sandboxtest.Behaviour) { b.ListFlaps = 3 * sec }},
-		"K02: looks fail for a while":         {caps: func(c *sandbox.Capabilities) { c.GoneByList = true }, behave: func(b *sandboxtest.Behaviour) { b.GetStale = 2 * sec }},
+		"a plain delete":                                         {},
+		"G13, G17, G22: it was gone already":                     {gone: true},
+		"G02: a success without effect":                          {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectNone}}},
+		"G03: a success that never has any":                      {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectNone, Times: -1}}, leak: true},
+		"G04: it is resumed after the delete":                    {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectRevive}}, behave: func(b *sandboxtest.Behaviour) { b.ReviveAfter = 0 }},
+		"G05: 409 is no success":                                 {faults: []sandboxtest.Fault{{Err: busy, Times: -1}}, leak: true, is: sandbox.ErrConflict},
+		"G07: a paused one cannot be deleted":                    {pause: true, behave: func(b *sandboxtest.Behaviour) { b.FailsWhileDormant = true }, leak: true},
+		"G09: 409 until it has started":                          {behave: func(b *sandboxtest.Behaviour) { b.BusyWhileStarting, b.StartTime = true, 40*sec }},
+		"G10: in deletion for ever":                              {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectBlocked, Times: -1}}, leak: true},
+		"G11: 409 for 20 s":                                      {faults: []sandboxtest.Fault{{Err: busy, Times: 6}}},
+		"G12: not found just after create":                       {caps: func(c *sandbox.Capabilities) { c.ReadLag = 3 * sec }},
+		"G14: the delete hangs":                                  {faults: []sandboxtest.Fault{{Hang: true, Times: -1}}, leak: true},
+		"G14: the delete hangs once":                             {faults: []sandboxtest.Fault{{Hang: true}}},
+		"G15: it ignores its context":                            {faults: []sandboxtest.Fault{{Hang: true, Deaf: true, Times: -1}}, leak: true},
+		"G18, G29: it takes its time":                            {behave: func(b *sandboxtest.Behaviour) { b.DeleteTime = 20 * sec }},
+		"G29: an operation":                                      {faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectPending}}, behave: func(b *sandboxtest.Behaviour) { b.PendingTime = mins }},
+		"G31: it has failed":                                     {behave: func(b *sandboxtest.Behaviour) { b.StartsFailed = true }},
+		"G34: 503 is tried again":                                {faults: []sandboxtest.Fault{{Err: sandboxtest.Status(503), Times: 2}}},
+		"500, and then nothing is found":                         {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Err: sandboxtest.Status(500), After: true}}},
+		"the machine outlives its record":                        {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true}}, behave: func(b *sandboxtest.Behaviour) { b.OrphanTime = 80 * sec }},
+		"the machine outlives its record, and no answer says so": {caps: func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * sec }, faults: []sandboxtest.Fault{{Effect: sandboxtest.EffectOrphan, Err: io.ErrUnexpectedEOF, After: true}}, behave: func(b *sandboxtest.Behaviour) { b.OrphanTime = 80 * sec }},
+		"H01: lists show it on":                                  {caps: func(c *sandbox.Capabilities) { c.GoneByList, c.ReadLag = true, 4*sec }},
+		"H01: lists flap":                                        {caps: func(c *sandbox.Capabilities) { c.GoneByList = true }, behave: func(b *sandboxtest.Behaviour) { b.ListFlaps = 3 * sec }},
+		"K02: looks fail for a while":                            {caps: func(c *sandbox.Capabilities) { c.GoneByList = true }, behave: func(b *sandboxtest.Behaviour) { b.GetStale = 2 * sec }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -191,6 +193,16 @@ func TestG12NotFoundSoonAfterTheCreateIsNoProofForAScope(t *testing.T) {
 		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectNone})
 		require.NoError(t, w.m.WithSandbox(context.Background(), ok))
 		assert.GreaterOrEqual(t, len(w.p.Calls(sandbox.OpDelete)), 2)
+		w.settle(nil)
+	})
+}
+
+func TestADeleteRightAfterTheCreateIsNotAskedForOverAndOver(t *testing.T) {
+	k := kind(func(c *sandbox.Capabilities) { c.ReadLag = 3 * sec })
+	inWorld(t, k, sandbox.Config{}, func(w *world) {
+		require.NoError(t, w.m.WithSandbox(context.Background(), ok))
+		assert.LessOrEqual(t, len(w.p.Calls(sandbox.OpDelete)), 2)
+		assert.LessOrEqual(t, len(w.p.Calls(sandbox.OpGet)), 4)
 		w.settle(nil)
 	})
 }
