@@ -9,3 +9,5 @@ require (
 )
 
 require go.yaml.in/yaml/v3 v3.0.5 // indirect
+
+ignore ./sdkcheck/node_modules
