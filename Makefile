@@ -1,5 +1,5 @@
 # The commands of this project. `make test` needs Go and a C compiler (for -race), and uses a Docker engine if one
-# answers at DOCKER_HOST or the default socket.
+# answers at DOCKER_HOST or the default socket, and the official SDKs if node is there and `make sdks` was run.
 
 GO          ?= go
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
@@ -10,7 +10,7 @@ MODULES     := $(shell $(GO) list -m -f '{{.Dir}}')
 N        ?= 200
 FUZZTIME ?= 10s
 
-.PHONY: test lint crash bench fuzz image readme
+.PHONY: test lint crash bench fuzz image readme sdks sdkcheck
 
 ## test: vet and test every module with the race detector, then say what was skipped and why
 test:
@@ -33,6 +33,14 @@ lint:
 ## crash: end N child processes at random instants and ask the Docker engine what is left
 crash:
 	$(GO) test -count=1 -timeout=60m -v -run='^TestCrash$$' ./providers/docker -crash.n=$(N)
+
+## sdks: install the official SDKs that sdkcheck needs, at the versions that its lock file names; needs node 20 and npm
+sdks:
+	cd sdkcheck && npm ci --silent
+
+## sdkcheck: have the official SDKs live against our fakes
+sdkcheck: sdks
+	SANDGLASS_NO_SKIP=1 $(GO) test -race -shuffle=on -count=1 ./sdkcheck
 
 ## bench: run the benchmarks
 bench:
