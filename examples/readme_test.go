@@ -23,7 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandglass-dev/sandglass/examples/internal/exampletest"
+	"github.com/sandglass-dev/sandglass/providers/daytona"
 	"github.com/sandglass-dev/sandglass/providers/docker"
+	"github.com/sandglass-dev/sandglass/providers/e2b"
 	"github.com/sandglass-dev/sandglass/sandbox"
 	"github.com/sandglass-dev/sandglass/ttl"
 )
@@ -144,36 +146,66 @@ func TestReadmeTables(t *testing.T) {
 	}
 }
 
-// engine is a provider for its facts; no request is made.
-func engine(t *testing.T) *docker.Provider {
+// A provider that exists, with its facts; no request is made.
+type provider struct {
+	name string
+	caps sandbox.Capabilities
+}
+
+// providers returns those that the README has columns and rows for.
+func providers(t *testing.T) []provider {
 	t.Helper()
-	p, err := docker.New(docker.Config{Host: "unix:///var/run/docker.sock"})
+	engine, err := docker.New(docker.Config{Host: "unix:///var/run/docker.sock"})
 	require.NoError(t, err)
-	return p
+	cloud, err := e2b.New(e2b.Config{APIKey: "e2b_0000"})
+	require.NoError(t, err)
+	dtn, err := daytona.New(daytona.Config{APIKey: "dtn_0000"})
+	require.NoError(t, err)
+	return []provider{{"Docker", engine.Capabilities()}, {"E2B", cloud.Capabilities()}, {"Daytona", dtn.Capabilities()}}
 }
 
 // promises is design as far as no code can tell it, and fact where it can.
 func promises(t *testing.T) string {
-	caps := engine(t).Capabilities()
-	expiry := map[sandbox.State]string{sandbox.StateGone: "removed", sandbox.StateDormant: "stops, the record stays"}[caps.AtExpiry]
-	require.NotEmpty(t, expiry)
-	return table([]string{"", "lease at create", "extend", "at expiry", "life after the owner's death", "proof of gone"},
-		[]string{
-			"**Docker**", "watchdog and automatic removal, from the container's start on", caps.Extend.String(), expiry,
-			fmt.Sprintf("q + W + about %v (the watchdog's second, and the removal, which an overloaded engine makes longer); root inside can, by an attack, prolong it to the hard end or freeze it; the engine's pause freezes it", caps.Lateness), "inspect: 404",
+	words := map[string]struct{ create, life, proof string }{
+		"Docker": {
+			"watchdog and automatic removal, from the container's start on",
+			"q + W + about %v (the watchdog's second, and the removal, which an overloaded engine makes longer); root inside can, by an attack, prolong it to the hard end or freeze it; the engine's pause freezes it",
+			"inspect: 404",
 		},
-		[]string{"E2B (coming)", "`timeout`, no automatic pause", "set", "killed", "q + W + lateness; what somebody paused has no lease", "404, and a list by nonce"},
-		[]string{"Daytona (coming)", "time to live, read back", "set, whole minutes", "destroyed", "q + W + about 10 s + destroying; without that field refused unless allowed: anybody's traffic prolongs it", "404, and a list with errored ones"},
+		"E2B": {
+			"`timeout`, and `autoPause: false`",
+			"q + W + about %v; during a create its delay (up to 70 s) + W; what anybody has paused has no lease",
+			"look: 404, and a list by nonce",
+		},
+		"Daytona": {
+			"`ttlMinutes`, read back; a service without it is refused unless you allow it",
+			"q + W + about %v + destroying; without the TTL no bound while anybody's traffic flows",
+			"look: 404, and a list with hidden ones",
+		},
+	}
+	var rows [][]string
+	for _, p := range providers(t) {
+		expiry := map[sandbox.State]string{sandbox.StateGone: "removed", sandbox.StateDormant: "stops, the record stays"}[p.caps.AtExpiry]
+		extend := p.caps.Extend.String()
+		if p.caps.Step > time.Second {
+			extend += ", in steps of " + duration(p.caps.Step)
+		}
+		require.NotEmpty(t, expiry)
+		w, ok := words[p.name]
+		require.True(t, ok, p.name)
+		rows = append(rows, []string{"**" + p.name + "**", w.create, extend, expiry, fmt.Sprintf(w.life, duration(p.caps.Lateness)), w.proof})
+	}
+	rows = append(rows,
 		[]string{"Modal (coming)", "hard and idle timeout", "activity", "terminated", "q + W + about 21 s, never past the hard end", "wait status"},
 		[]string{"Vercel (coming)", "`timeout`, not persistent", "add", "stops, the record stays", "W + one unresolved beat + stopping; a resume by name starts anew", "name 404, session over"},
 		[]string{"boat.dev (coming)", "time to live", "set, read back", "archived, the record stays", "q + W + archiving", "404"},
 		[]string{"Kubernetes (coming)", "Job with a deadline", "set", "pod deleted, Job removed", "q + W + about 4 s; with node or controller down, when it is back", "Job and pods gone, by uid"},
 	)
+	return table([]string{"", "lease at create", "extend", "at expiry", "life after the owner's death", "proof of gone"}, rows...)
 }
 
 // capabilities is a row a fact. A new field of Capabilities has no row yet, and the test fails.
 func capabilities(t *testing.T) string {
-	caps := engine(t).Capabilities()
 	yes := map[bool]string{true: "yes", false: "no"}
 	known := func(d time.Duration) string {
 		if d == 0 {
@@ -181,41 +213,52 @@ func capabilities(t *testing.T) string {
 		}
 		return duration(d)
 	}
-	rows := []struct{ field, meaning, docker string }{
-		{"Extend", "how a beat moves the deadline", caps.Extend.String()},
-		{"MinWindow", "shortest window", known(caps.MinWindow)},
-		{"MaxWindow", "longest window", known(caps.MaxWindow)},
-		{"Step", "windows are multiples of", known(caps.Step)},
-		{"MaxLifetime", "longest life", known(caps.MaxLifetime)},
-		{"StartAllowance", "added to the first window for a slow start", known(caps.StartAllowance)},
-		{"ReadsDeadline", "the deadline is read back from the service", yes[caps.ReadsDeadline]},
-		{"AtExpiry", "after the deadline", caps.AtExpiry.String()},
-		{"CreateOnce", "a repeated create makes no second sandbox", yes[caps.CreateOnce]},
-		{"MarkAtCreate", "marked as ours from the first instant", yes[caps.MarkAtCreate]},
-		{"CommitDelay", "an unanswered create may still appear for", known(caps.CommitDelay)},
-		{"ReadLag", "looks may be wrong for", known(caps.ReadLag)},
-		{"Revival", "worth one more look after a delete", known(caps.Revival)},
-		{"Lateness", "acts on a deadline at most so late", known(caps.Lateness)},
-		{"DeleteTime", "one delete takes at most", known(caps.DeleteTime)},
-		{"DeleteDoubt", "after a failed delete, not found proves nothing for", known(caps.DeleteDoubt)},
-		{"GoneByList", "gone only when a list agrees", yes[caps.GoneByList]},
-		{"MaxTags", "your tags", fmt.Sprint(caps.MaxTags)},
-		{"MaxTagKey", "bytes of a tag's name", fmt.Sprint(caps.MaxTagKey)},
-		{"MaxTagValue", "bytes of its value", fmt.Sprint(caps.MaxTagValue)},
-		{"Stdin", "standard input", yes[caps.Stdin]},
-		{"SplitOutput", "stdout and stderr apart", yes[caps.SplitOutput]},
-		{"BinaryOut", "output byte for byte", yes[caps.BinaryOut]},
-		{"Kill", "a cancelled command is killed at once", yes[caps.Kill]},
-		{"Endpoints", "reachable ports (of an engine on this machine)", yes[caps.Endpoints]},
+	rows := []struct {
+		field, meaning string
+		say            func(sandbox.Capabilities) string
+	}{
+		{"Extend", "how a beat moves the deadline", func(c sandbox.Capabilities) string { return c.Extend.String() }},
+		{"MinWindow", "shortest window", func(c sandbox.Capabilities) string { return known(c.MinWindow) }},
+		{"MaxWindow", "longest window", func(c sandbox.Capabilities) string { return known(c.MaxWindow) }},
+		{"Step", "windows are multiples of", func(c sandbox.Capabilities) string { return known(c.Step) }},
+		{"MaxLifetime", "longest life", func(c sandbox.Capabilities) string { return known(c.MaxLifetime) }},
+		{"StartAllowance", "added to the first window for a slow start", func(c sandbox.Capabilities) string { return known(c.StartAllowance) }},
+		{"ReadsDeadline", "the deadline is read back from the service", func(c sandbox.Capabilities) string { return yes[c.ReadsDeadline] }},
+		{"AtExpiry", "after the deadline", func(c sandbox.Capabilities) string { return c.AtExpiry.String() }},
+		{"CreateOnce", "a repeated create makes no second sandbox", func(c sandbox.Capabilities) string { return yes[c.CreateOnce] }},
+		{"MarkAtCreate", "marked as ours from the first instant", func(c sandbox.Capabilities) string { return yes[c.MarkAtCreate] }},
+		{"CommitDelay", "an unanswered create may still appear for", func(c sandbox.Capabilities) string { return known(c.CommitDelay) }},
+		{"ReadLag", "looks may be wrong for", func(c sandbox.Capabilities) string { return known(c.ReadLag) }},
+		{"Revival", "worth one more look after a delete", func(c sandbox.Capabilities) string { return known(c.Revival) }},
+		{"Lateness", "acts on a deadline at most so late", func(c sandbox.Capabilities) string { return known(c.Lateness) }},
+		{"DeleteTime", "one delete takes at most", func(c sandbox.Capabilities) string { return known(c.DeleteTime) }},
+		{"DeleteDoubt", "after a failed delete, not found proves nothing for", func(c sandbox.Capabilities) string { return known(c.DeleteDoubt) }},
+		{"GoneByList", "gone only when a list agrees", func(c sandbox.Capabilities) string { return yes[c.GoneByList] }},
+		{"MaxTags", "your tags", func(c sandbox.Capabilities) string { return fmt.Sprint(c.MaxTags) }},
+		{"MaxTagKey", "bytes of a tag's name", func(c sandbox.Capabilities) string { return fmt.Sprint(c.MaxTagKey) }},
+		{"MaxTagValue", "bytes of its value", func(c sandbox.Capabilities) string { return fmt.Sprint(c.MaxTagValue) }},
+		{"Stdin", "standard input", func(c sandbox.Capabilities) string { return yes[c.Stdin] }},
+		{"SplitOutput", "stdout and stderr apart", func(c sandbox.Capabilities) string { return yes[c.SplitOutput] }},
+		{"BinaryOut", "output byte for byte", func(c sandbox.Capabilities) string { return yes[c.BinaryOut] }},
+		{"Kill", "a cancelled command is killed at once", func(c sandbox.Capabilities) string { return yes[c.Kill] }},
+		{"Endpoints", "reachable ports (Docker: of an engine on this machine)", func(c sandbox.Capabilities) string { return yes[c.Endpoints] }},
+	}
+	header := []string{""}
+	for _, p := range providers(t) {
+		header = append(header, p.name)
 	}
 	var cells [][]string
 	var fields []string
 	for _, r := range rows {
 		fields = append(fields, r.field)
-		cells = append(cells, []string{r.meaning + " (`" + r.field + "`)", r.docker})
+		row := []string{r.meaning + " (`" + r.field + "`)"}
+		for _, p := range providers(t) {
+			row = append(row, r.say(p.caps))
+		}
+		cells = append(cells, row)
 	}
 	assert.Equal(t, exported(t, "capabilities.go", "Capabilities"), fields, "each field of Capabilities has its row")
-	return table([]string{"", "Docker"}, cells...)
+	return table(header, cells...)
 }
 
 // settings is a row a field of a struct in config.go, with what its comment says.
