@@ -29,6 +29,7 @@ type Config struct {
 	OnLeak func(context.Context, *LeakError) // nil: joined to the error of WithSandbox; else called instead, so that finished work does not fail
 
 	Journal   Journal    // nil: none, a create whose process dies unanswered is then left to lease and sweeper
+	Unmarked  bool       // without a Journal, accept a provider that writes the mark by a second call (Capabilities.MarkAtCreate): what a process makes that dies between the two is nobody's. false: it is refused
 	Observers []Observer // none: possible leaks go to slog.Default at Error, and nothing else is reported
 }
 
@@ -72,6 +73,9 @@ func (c Config) withDefaults(caps Capabilities) (Config, []error) {
 		c.Owner = defaultOwner()
 	} else if !word(c.Owner) {
 		fault("owner %q is not 1 to %d letters, digits, '.' and '-'", c.Owner, wordLen)
+	}
+	if !caps.MarkAtCreate && c.Journal == nil && !c.Unmarked {
+		fault("the provider writes the mark by a second call, so that without a Journal nothing finds what a process makes that dies between the two (Unmarked accepts that)")
 	}
 	if c.MaxLive < 0 {
 		fault("MaxLive %d is negative", c.MaxLive)

@@ -16,7 +16,7 @@ import (
 
 func TestDefaultsFitEveryProvider(t *testing.T) {
 	for _, k := range append(sandboxtest.Kinds(), everything()) {
-		_, err := sandbox.NewManager(k.New(), sandbox.Config{Fleet: "ci"})
+		_, err := sandbox.NewManager(k.New(), sandbox.Config{Fleet: "ci", Journal: sandboxtest.NewJournal()})
 		assert.NoError(t, err, k.Name)
 	}
 }

@@ -100,7 +100,7 @@ func (l *life) resolve(ctx context.Context) error {
 // and what it may yet return is deleted.
 func (l *life) post(ctx context.Context, attempt int) (Info, error) {
 	sent := ttl.Now()
-	req := CreateRequest{Mark: l.mark, Tags: l.m.remoteTags(l.scope.Tags), Spec: l.scope.clone().Spec, Window: l.firstWindow()}
+	req := l.order()
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.CreateTimeout)
 	defer cancel()
 	stop := context.AfterFunc(l.ctx, func() {
@@ -128,6 +128,11 @@ func (l *life) post(ctx context.Context, attempt int) (Info, error) {
 	}
 	l.tell(OpCreate, info, sent.Mono, attempt, err, err == nil)
 	return info, err
+}
+
+// order is what the create asks for, the same each time.
+func (l *life) order() CreateRequest {
+	return CreateRequest{Mark: l.mark, Tags: l.m.remoteTags(l.scope.Tags), Spec: l.scope.clone().Spec, Window: l.firstWindow()}
 }
 
 // late deletes what a create brings that was given up.

@@ -25,4 +25,5 @@ type Entry struct {
 	Mark     Mark
 	Tags     map[string]string
 	Kept     time.Time // left for debugging until then, by the owner's clock; zero: not
+	Order    []byte    // of a create that was not answered yet, from a [Repeater]; else nil
 }

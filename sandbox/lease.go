@@ -253,6 +253,12 @@ func (l *life) remember() error {
 		e.Kept = l.ends
 	}
 	l.mu.Unlock()
+	if r, ok := As[Repeater](l.m.p); ok && e.ID == "" {
+		var err error
+		if e.Order, err = r.Order(l.order()); err != nil {
+			return err
+		}
+	}
 	start := time.Now()
 	err := contain.Do(l.base, readTime, func(ctx context.Context) error { return l.m.cfg.Journal.Put(ctx, e) })
 	l.tell(OpJournal, Info{}, start, 1, err, true)

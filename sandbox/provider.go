@@ -149,6 +149,19 @@ type Shortener interface {
 	Shorten(ctx context.Context, id string, left time.Duration) error
 }
 
+// A Repeater is a Provider that writes the mark by a second call (Capabilities.MarkAtCreate is false) and whose creates
+// have an idempotency key: what a process made that died between the two calls is found by sending its create again.
+// Optional; see [As].
+type Repeater interface {
+	// Order returns what Create would send for req, for a journal. It holds no secret, and no request is made.
+	Order(req CreateRequest) ([]byte, error)
+
+	// Repeat sends an order again and returns the sandbox that the first one made, or, if that never arrived, a new one:
+	// only who holds the lock of its journal entry may call it, and must delete what it returns. [ErrInvalid], before any
+	// request, if the key is so old that the service may have forgotten it.
+	Repeat(ctx context.Context, mark Mark, order []byte) (Info, error)
+}
+
 // A Snapshotter is a Provider whose service keeps what was made from a sandbox (a snapshot, an image, a volume) after the
 // sandbox is gone, as an object of its own that carries no mark but names its source. A scope leaves such objects, for
 // its function made them on purpose; a sweeper removes those of sandboxes whose owner is gone. Optional; see [As].

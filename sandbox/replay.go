@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sandglass-dev/sandglass/internal/contain"
 )
 
 // Replay finishes what dead processes of this host left in the journal, and what this process could not verify: it
@@ -15,7 +17,7 @@ import (
 // That an owner's lock could be taken says that the owner is dead, but not of a spool that was copied. So a sandbox
 // whose lease still runs by the service's own clock is waited for, at most Window and the service's lateness: if its
 // lease moves meanwhile, somebody keeps it, and the entry is left and reported. One whose create was not answered is
-// looked for until Capabilities.CommitDelay is over, counted from now.
+// looked for until Capabilities.CommitDelay is over, counted from now, or found by its create, sent again: see [Repeater].
 //
 // The error joins what could not be finished: a [*LeakError] for what may still run, and an error for each entry that
 // was kept. ctx bounds the whole; each sandbox has Config.CleanupTimeout.
@@ -112,9 +114,6 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 		return 0, fmt.Errorf("journal entry %s (sandbox %q) is kept: %w", e.Mark.Nonce, e.ID, fmt.Errorf(format, args...))
 	}
 	c := &cleanup{p: m.p, caps: caps, mark: e.Mark, witness: caps.GoneByList || e.ID == "", tell: r.tell(ctx, e)}
-	if e.ID == "" && !caps.MarkAtCreate {
-		return keep("its create was not answered, and what it made carries no mark to find it by")
-	}
 	found, err := r.find(ctx, c, e)
 	if err != nil {
 		return keep("%w", err)
@@ -157,10 +156,22 @@ func (r *replay) lease(nonce string, end time.Time) (before time.Time, waited bo
 	return before, waited
 }
 
-// find returns what there is of an entry; an empty id asks the list for all that carries the mark.
+// find returns what there is of an entry. Without an id the list is asked for all that carries the mark, and where the
+// mark was yet to be written the create is sent again.
 func (r *replay) find(ctx context.Context, c *cleanup, e Entry) ([]Info, error) {
-	if e.ID == "" {
+	switch repeater, ok := As[Repeater](c.p); {
+	case e.ID != "":
+	case c.caps.MarkAtCreate:
 		return c.marked(ctx)
+	case !ok || len(e.Order) == 0:
+		return nil, errors.New("its create was not answered, and what it made carries no mark to find it by")
+	default:
+		info, err := contain.Call(ctx, r.m.cfg.CreateTimeout, func(ctx context.Context) (Info, error) { return repeater.Repeat(ctx, e.Mark, e.Order) })
+		if info.ID == "" {
+			return nil, fmt.Errorf("its create was not answered, and sent again: %w", err)
+		}
+		info.Mark = firstMark(info.Mark, e.Mark)
+		return []Info{info}, nil // with an error it is unfit, and to be deleted all the more
 	}
 	info, err := c.get(ctx, e.ID)
 	switch {

@@ -102,9 +102,9 @@ func TestReplayKeepsAndReportsWhatItMayNotJudge(t *testing.T) {
 		then   func(w *world, id string)
 		says   string
 	}{
-		"another account":            {kind: everything(), change: func(e *sandbox.Entry) { e.Provider = "e2b/team-blue" }, then: func(w *world, id string) { w.p.Kill(id) }, says: "account e2b/team-blue"},
-		"another mark under its id":  {kind: everything(), change: func(e *sandbox.Entry) { e.Mark.Nonce = "aaaaaaaaaaaaaaaa" }, says: "another mark"},
-		"unmarked, and not answered": {kind: kind(func(c *sandbox.Capabilities) { c.MarkAtCreate = false }), change: func(e *sandbox.Entry) { e.ID = "" }, says: "carries no mark"},
+		"another account":                  {kind: everything(), change: func(e *sandbox.Entry) { e.Provider = "e2b/team-blue" }, then: func(w *world, id string) { w.p.Kill(id) }, says: "account e2b/team-blue"},
+		"another mark under its id":        {kind: everything(), change: func(e *sandbox.Entry) { e.Mark.Nonce = "aaaaaaaaaaaaaaaa" }, says: "another mark"},
+		"unmarked, and not to be repeated": {kind: kind(func(c *sandbox.Capabilities) { c.MarkAtCreate = false }), change: func(e *sandbox.Entry) { e.ID = "" }, says: "carries no mark"},
 		"the service cannot be reached": {kind: everything(), then: func(w *world, _ string) {
 			w.p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
 		}, says: "503"},
@@ -238,4 +238,79 @@ func TestAnEntryThatHangsDoesNotHoldUpTheReplayOfTheRest(t *testing.T) {
 		assert.NoError(t, w.m.Replay(context.Background()))
 		w.settle(nil)
 	})
+}
+
+// A repeating account is one whose creates have a key, and mark by a second call.
+type repeating struct {
+	*sandboxtest.Provider
+	old bool // the key is
+}
+
+func (r repeating) Unwrap() sandbox.Provider { return r.Provider }
+
+func (repeating) Order(req sandbox.CreateRequest) ([]byte, error) {
+	return []byte(req.Window.String()), nil
+}
+
+func (r repeating) Repeat(ctx context.Context, m sandbox.Mark, order []byte) (sandbox.Info, error) {
+	window, err := time.ParseDuration(string(order))
+	if err != nil || r.old {
+		return sandbox.Info{}, errors.Join(err, sandbox.ErrInvalid)
+	}
+	return r.Create(ctx, sandbox.CreateRequest{Mark: m, Window: window})
+}
+
+func TestReplayFindsWhatWasNeverMarkedByItsCreateSentAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		then func(w *world, id string)
+		old  bool
+		left int
+	}{
+		"it was made":        {then: func(*world, string) {}},
+		"it never arrived":   {then: func(w *world, id string) { w.p.Kill(id) }},
+		"its key is too old": {then: func(*world, string) {}, old: true, left: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, kindNamed(t, "boat"), sandbox.Config{}, func(w *world) {
+				cfg := w.cfg
+				m, err := sandbox.NewManager(repeating{w.p, tc.old}, cfg)
+				require.NoError(t, err)
+				id, e := w.left(func(e *sandbox.Entry) { e.ID, e.Order = "", []byte("3m0s") })
+				require.True(t, w.p.DropTags(id, sandbox.MarkKey, sandbox.FleetKey, sandbox.NonceKey), "its owner died before it wrote the mark")
+				tc.then(w, id)
+				err = m.Replay(context.Background())
+				assert.Len(t, append(w.p.Live(), w.p.Residue()...), tc.left)
+				assert.Len(t, w.journal.Entries(), tc.left)
+				if tc.left > 0 {
+					assert.ErrorContains(t, err, e.Mark.Nonce)
+				} else {
+					assert.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAnOrderIsInTheJournalOnlyUntilItsCreateIsAnswered(t *testing.T) {
+	inWorld(t, kindNamed(t, "boat"), sandbox.Config{}, func(w *world) {
+		m, err := sandbox.NewManager(repeating{w.p, false}, w.cfg)
+		require.NoError(t, err)
+		require.NoError(t, m.WithSandbox(context.Background(), ok))
+		puts := w.journal.Puts()
+		require.GreaterOrEqual(t, len(puts), 2)
+		assert.NotEmpty(t, puts[0].Order)
+		assert.Empty(t, puts[1].Order)
+		assert.NotEmpty(t, puts[1].ID)
+	})
+}
+
+func TestAProviderThatMarksLateNeedsAJournalOrTheUsersLeave(t *testing.T) {
+	p := kindNamed(t, "boat").New()
+	_, err := sandbox.NewManager(p, sandbox.Config{Fleet: "ci"})
+	assert.ErrorIs(t, err, sandbox.ErrInvalid)
+	assert.ErrorContains(t, err, "Journal")
+	for _, cfg := range []sandbox.Config{{Fleet: "ci", Unmarked: true}, {Fleet: "ci", Journal: sandboxtest.NewJournal()}} {
+		_, err := sandbox.NewManager(p, cfg)
+		assert.NoError(t, err)
+	}
 }

@@ -39,7 +39,7 @@ func scopeRules() []rule {
 func (t *trial) manager(change func(*sandbox.Config)) *sandbox.Manager {
 	t.Helper()
 	cfg := sandbox.Config{
-		Fleet: t.fleet, Owner: "providertest", Scope: sandbox.Scope{Spec: t.h.Spec},
+		Fleet: t.fleet, Owner: "providertest", Unmarked: true, Scope: sandbox.Scope{Spec: t.h.Spec},
 		Grace: 2 * time.Second, CleanupTimeout: max(2*t.deleteTime(), t.ending()) + 2*t.slack,
 		Observers: []sandbox.Observer{t.observe},
 	}

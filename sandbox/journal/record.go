@@ -33,6 +33,7 @@ type record struct {
 	Mark     string            `json:"mark"`
 	Tags     map[string]string `json:"tags,omitempty"`
 	Kept     time.Time         `json:"kept,omitzero"`
+	Order    []byte            `json:"order,omitempty"`
 	Writer   writer            `json:"writer"`
 	File     fileID            `json:"file"`
 }
@@ -62,7 +63,7 @@ func newRecord(e sandbox.Entry, w writer) (record, error) {
 	if !kept.IsZero() {
 		kept = kept.Round(0).UTC()
 	}
-	return record{Provider: e.Provider, ID: e.ID, Mark: mark, Tags: e.Tags, Kept: kept, Writer: w}, nil
+	return record{Provider: e.Provider, ID: e.ID, Mark: mark, Tags: e.Tags, Kept: kept, Order: e.Order, Writer: w}, nil
 }
 
 // entry reverses newRecord.
@@ -71,7 +72,7 @@ func (r record) entry() (sandbox.Entry, error) {
 	if err != nil {
 		return sandbox.Entry{}, err
 	}
-	return sandbox.Entry{Provider: r.Provider, ID: r.ID, Mark: mark, Tags: r.Tags, Kept: r.Kept}, nil
+	return sandbox.Entry{Provider: r.Provider, ID: r.ID, Mark: mark, Tags: r.Tags, Kept: r.Kept, Order: r.Order}, nil
 }
 
 // slotLen returns how large the slots of a new file must be to hold r and what may still come.

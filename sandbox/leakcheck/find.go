@@ -151,7 +151,7 @@ func Find(ctx context.Context, p sandbox.Provider, opts ...Option) error {
 // withCanary checks while a sandbox of the check's own is there. A scope makes and deletes it, like any other.
 func (c *check) withCanary(ctx context.Context) error {
 	m, err := sandbox.NewManager(c.p, sandbox.Config{
-		Fleet: CanaryFleet, Owner: "leakcheck",
+		Fleet: CanaryFleet, Owner: "leakcheck", Unmarked: true,
 		Scope:     sandbox.Scope{Spec: *c.canary},
 		Observers: []sandbox.Observer{func(context.Context, sandbox.Event) {}}, // the error says all
 	})

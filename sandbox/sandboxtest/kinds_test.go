@@ -41,7 +41,7 @@ func simple(p *sandboxtest.Provider) sandbox.CreateRequest {
 
 func TestEveryKindIsAcceptedWithTheDefaults(t *testing.T) {
 	kinds(t, func(t *testing.T, p *sandboxtest.Provider) {
-		m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "test"})
+		m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "test", Journal: sandboxtest.NewJournal()})
 		require.NoError(t, err)
 		p.HandleExec(func(ctx context.Context, _ sandbox.Sandbox, _ sandbox.Cmd) (sandbox.Result, bool, error) {
 			time.Sleep(20 * time.Minute)
