@@ -25,7 +25,7 @@ func live(t *testing.T, p sandbox.Provider, spec sandbox.Spec) {
 		_, err := c.Check(ctx)
 		require.NoError(t, err)
 	}
-	m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "speccheck", Scope: sandbox.Scope{
+	m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "speccheck", Unmarked: true, LocalTags: true, Scope: sandbox.Scope{
 		Spec: spec, Tags: map[string]string{"job": "7", "odd": "a=b&c d"}, KeepOnError: 4 * time.Minute,
 	}})
 	require.NoError(t, err)

@@ -202,49 +202,54 @@ func unknown(content openapi3.Content, header http.Header, body []byte) []string
 		return nil // the validator says so
 	}
 	found := map[string]bool{}
-	strangers("", media.Schema.Value, v, found)
+	strangers("", []*openapi3.Schema{media.Schema.Value}, v, found)
 	return slices.Sorted(maps.Keys(found))
 }
 
-func strangers(at string, schema *openapi3.Schema, v any, found map[string]bool) {
-	if schema == nil {
-		return
-	}
+// strangers collects the fields of v, below at, that none of the schemas knows, one of which v is held to.
+func strangers(at string, schemas []*openapi3.Schema, v any, found map[string]bool) {
 	switch v := v.(type) {
 	case []any:
-		if schema.Items != nil {
-			for _, item := range v {
-				strangers(at+"[]", schema.Items.Value, item, found)
+		var items []*openapi3.Schema
+		for _, s := range schemas {
+			if s.Items != nil {
+				items = append(items, s.Items.Value)
+			}
+		}
+		for _, item := range v {
+			if len(items) > 0 {
+				strangers(at+"[]", items, item, found)
 			}
 		}
 	case map[string]any:
-		known, open := properties(schema)
+		known := map[string][]*openapi3.Schema{}
+		open := false
+		for _, s := range schemas {
+			open = properties(s, known) || open
+		}
 		for name, value := range v {
 			switch p := known[name]; {
-			case p != nil:
+			case len(p) > 0:
 				strangers(at+"."+name, p, value, found)
-			case !open:
+			case !open && len(known) > 0:
 				found[at+"."+name] = true
 			}
 		}
 	}
 }
 
-// properties returns those of a schema and its parts, and whether it is open for any.
-func properties(schema *openapi3.Schema) (known map[string]*openapi3.Schema, open bool) {
-	known = map[string]*openapi3.Schema{}
+// properties adds those of a schema and its parts to known, and reports whether it is open for any.
+func properties(schema *openapi3.Schema, known map[string][]*openapi3.Schema) (open bool) {
 	open = schema.AdditionalProperties.Schema != nil || schema.AdditionalProperties.Has != nil && *schema.AdditionalProperties.Has
 	for name, p := range schema.Properties {
-		known[name] = p.Value
+		known[name] = append(known[name], p.Value)
 	}
 	for _, parts := range []openapi3.SchemaRefs{schema.AllOf, schema.AnyOf, schema.OneOf} {
 		for _, part := range parts {
-			more, wide := properties(part.Value)
-			maps.Copy(known, more)
-			open = open || wide
+			open = properties(part.Value, known) || open
 		}
 	}
-	return known, open || len(known) == 0
+	return open
 }
 
 // firstLine is what the validator found, without the schema and value that it prints behind.
