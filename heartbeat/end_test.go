@@ -198,6 +198,25 @@ func TestAnEndThatMovesIsNoCap(t *testing.T) {
 			assert.Empty(t, w.verdicts)
 		})
 	}
+	bubble(t, "nor one that somebody else has moved further away than was asked for", func(t *testing.T) {
+		w := newWorld(t, ttl.Policy{MaxLifetime: 3 * time.Hour}, limits)
+		extend := w.Config.Extend
+		w.Config.Extend = func(ctx ctx, window time.Duration) (heartbeat.Grant, error) { // as where a service only adds
+			if grant, err := w.Config.Look(ctx); err == nil && grant.Left >= window {
+				return grant, nil
+			}
+			return extend(ctx, window)
+		}
+		time.AfterFunc(5*time.Minute, func() {
+			w.service.mu.Lock()
+			defer w.service.mu.Unlock()
+			w.service.end = w.service.end.Add(20 * time.Minute)
+		})
+		w.run().until(2 * time.Hour)
+		assert.True(t, w.alive())
+		w.stop()
+		assert.Empty(t, w.verdicts)
+	})
 	bubble(t, "where no end is told, none stands still", func(t *testing.T) {
 		w := newWorld(t, standard, limits)
 		extend := w.Config.Extend

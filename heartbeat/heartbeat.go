@@ -289,10 +289,12 @@ func (l *loop) extended(a answer, now ttl.Moment) {
 		l.capped = true
 	}
 	// A set end moves on at least as far as time did between the answer to one beat and the start of the next. One that
-	// stands still is a cap, unless the service has only said yes and done nothing: the next beats show which, soon.
+	// stands still is a cap, unless the service has only said yes and done nothing: the next beats show which, soon. Nor is
+	// it one while all that was asked for is there: somebody else has moved the end further away.
 	// The shortest time is there because services tell whole seconds.
 	if passed := a.start.Mono.Sub(l.answered); !a.Grant.End.IsZero() && (l.lastEnd.IsZero() || passed >= 1500*time.Millisecond) {
-		if l.lastEnd.IsZero() || a.Grant.End.Sub(l.lastEnd) >= passed/2 {
+		full := granted > a.Window-l.Plan.Spacing()
+		if full || l.lastEnd.IsZero() || a.Grant.End.Sub(l.lastEnd) >= passed/2 {
 			l.still = 0
 		} else if l.still++; l.still == proof && !l.capped {
 			l.cap(a.start.Add(granted))
