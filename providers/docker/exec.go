@@ -21,23 +21,29 @@ import (
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
-// wrapper runs every command. It says which process it is, and becomes the command: shells end with 127 where there
-// is no such program, and with 126 where it cannot be run, on every engine alike. It sets no variable, since that
-// would change one of the same name that the command is to see.
-const wrapper = `echo $$; case $1 in ?*) cd "$1" || exit 126;; esac; shift; exec "$@"`
-
 // markVar is in the environment of every command, and so in that of all it starts, by which they are found at its end.
 const markVar = "SANDGLASS_EXEC"
 
+// wrapper runs every command. It says which process it is, waits for a line that tells it to begin, says that it has
+// begun, and becomes the command: shells end with 127 where there is no such program, and with 126 where it cannot be
+// run, on every engine alike. It sets no variable but our own, since that would change one of the same name that the
+// command is to see.
+//
+// The line comes from a caller who knows the process and still wants the command. An engine may start what it was asked
+// to at any later time, when nobody is left who would kill it; it then finds the input at its end, and nothing begins.
+const wrapper = `echo $$; read -r ` + markVar + ` || exit 126; echo; case $1 in ?*) cd "$1" || exit 126;; esac; shift; exec "$@"`
+
 // Exec runs cmd inside the container, as the image's user unless cmd names another. The exit code is 126 for a folder
-// that is not there.
+// that is not there. Timeout counts from the request for its start.
+//
+// A command begins only while its caller waits for it: one that the engine comes to start after the end of ctx or
+// Timeout never runs.
 //
 // At the end of ctx or Timeout everything is killed that belongs to the command: its session, its descendants, what has
 // inherited its environment, and the sessions of all these. A process that has left these sessions, whose parents are
 // gone, and that has cleared or overwritten its environment cannot be told from others; it lives until the sandbox ends.
-// While no process can
-// be made inside, none can be killed: that is tried again for a while, and then an error. What a command leaves behind
-// when it ends by itself stays.
+// While no process can be made inside, none can be killed: that is tried again for a while, and then an error. What a
+// command leaves behind when it ends by itself stays.
 //
 // A Stdin that blocks does not keep Exec from returning: its goroutine ends when the reader next returns. Output
 // of processes left behind is awaited as long as the engine does, about two seconds.
@@ -62,20 +68,33 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 	mark := strings.ToLower(rand.Text())
 	args, env := commandLine(cmd, made.Config.Env, markVar+"="+mark)
 
-	began := time.Now()
-	ectx, c := watch(ctx)
+	tctx := ctx
+	if cmd.Timeout > 0 {
+		var cancel context.CancelFunc
+		tctx, cancel = context.WithTimeout(ctx, cmd.Timeout)
+		defer cancel()
+	}
+	ectx, c := watch(tctx)
 	created, err := h.p.engine.ExecCreate(ectx, h.id, client.ExecCreateOptions{
-		User: user, Env: env, Cmd: args, AttachStdin: cmd.Stdin != nil, AttachStdout: true, AttachStderr: true,
+		User: user, Env: env, Cmd: args, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
-		err := h.p.fail(ectx, c, sandbox.OpExec, h.id, err)
-		if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Status >= 400 && e.Status < 500 {
-			err = refused(err)
-		}
-		return sandbox.Result{}, err
+		return h.notBegun(ctx, tctx, c, err)
 	}
-	r := &running{h: h, id: created.ID, user: user, mark: mark, out: newOutput(cmd)}
-	return r.run(ctx, cmd, began)
+	r := &running{h: h, id: created.ID, user: user, mark: mark, stdin: cmd.Stdin, out: newOutput(cmd)}
+	return r.run(ctx, tctx)
+}
+
+// notBegun is the end of a command that was not started, or not told to begin. tctx ends with its Timeout, ctx does not.
+func (h *handle) notBegun(ctx, tctx context.Context, c *call, err error) (sandbox.Result, error) {
+	if tctx.Err() != nil && ctx.Err() == nil {
+		return sandbox.Result{ExitCode: -1, TimedOut: true}, nil
+	}
+	err = h.p.fail(ctx, c, sandbox.OpExec, h.id, err)
+	if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Status >= 400 && e.Status < 500 {
+		err = refused(err)
+	}
+	return sandbox.Result{}, err
 }
 
 // commandLine returns what to run, and with what environment. Shells drop variables whose names are none of theirs,
@@ -95,7 +114,11 @@ func commandLine(cmd sandbox.Cmd, inherited []string, mark string) (args, env []
 			odd = append(odd, kv)
 		}
 	}
-	args = []string{"/bin/sh", "-c", wrapper, "sandglass", cmd.Dir}
+	script := wrapper
+	if cmd.Stdin == nil {
+		script += " </dev/null"
+	}
+	args = []string{"/bin/sh", "-c", script, "sandglass", cmd.Dir}
 	if len(odd) > 0 {
 		args = append(append(args, "env"), odd...)
 	}
@@ -113,48 +136,62 @@ func isName(s string) bool {
 
 // A running is one command under way.
 type running struct {
-	h    *handle
-	id   string // of the engine's exec
-	user string
-	mark string
-	out  *output
+	h     *handle
+	id    string // of the engine's exec
+	user  string
+	mark  string
+	stdin io.Reader // nil: none
+	out   *output
+
+	conn  client.HijackedResponse
+	phase atomic.Int32 // waiting until one of the others comes first
+	mute  atomic.Bool  // the word to begin could not be sent
 }
 
-func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sandbox.Result, error) {
-	actx, c := watch(ctx)
-	conn, err := r.h.p.engine.ExecAttach(actx, r.id, client.ExecAttachOptions{})
-	if err != nil {
-		// It may run: the request starts it.
-		if status, _ := c.seen(); status == 0 {
-			go r.abandon(ctx)
-		}
-		err := r.h.p.fail(actx, c, sandbox.OpExec, r.h.id, err)
-		if e, ok := errors.AsType[*sandbox.APIError](err); ok && e.Status >= 400 && e.Status < 500 {
-			err = refused(err)
-		}
-		return sandbox.Result{}, err
+// Phases of a running.
+const (
+	waiting int32 = iota
+	begun         // it was told to begin: its process is known
+	left          // its caller had left before, so that it is never told
+)
+
+// begin tells the command to begin, unless its caller has left.
+func (r *running) begin() {
+	if !r.phase.CompareAndSwap(waiting, begun) {
+		return
 	}
-	defer conn.Close()
-	if cmd.Stdin != nil {
+	if _, err := io.WriteString(r.conn.Conn, r.mark+"\n"); err != nil {
+		r.mute.Store(true)
+		return
+	}
+	if r.stdin != nil {
 		go func() {
-			_, err := io.Copy(conn.Conn, cmd.Stdin)
+			_, err := io.Copy(r.conn.Conn, r.stdin)
 			if err == nil {
-				_ = conn.CloseWrite()
+				_ = r.conn.CloseWrite()
 			}
 		}()
 	}
+}
+
+// leave reports whether there is a command to kill; if not, none will begin.
+func (r *running) leave() bool { return !r.phase.CompareAndSwap(waiting, left) }
+
+// run starts the command and waits for its end, for that of ctx, or for that of tctx alone, which is its Timeout.
+func (r *running) run(ctx, tctx context.Context) (sandbox.Result, error) {
+	actx, c := watch(tctx)
+	conn, err := r.h.p.engine.ExecAttach(actx, r.id, client.ExecAttachOptions{})
+	if err != nil {
+		return r.h.notBegun(ctx, tctx, c, err)
+	}
+	defer conn.Close()
+	r.conn, r.out.head.found = conn.HijackedResponse, r.begin
 	copied := make(chan error, 1)
 	go func() {
 		_, err := stdcopy.StdCopy(&r.out.head, r.out.stderr, conn.Reader)
 		copied <- err
 	}()
 
-	var timeout <-chan time.Time
-	if cmd.Timeout > 0 {
-		timer := time.NewTimer(cmd.Timeout - time.Since(began))
-		defer timer.Stop()
-		timeout = timer.C
-	}
 	type ending struct {
 		code int
 		err  error
@@ -173,11 +210,18 @@ func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sa
 	select {
 	case end := <-ended:
 		return r.result(end.code, end.err)
-	case <-ctx.Done():
+	case <-tctx.Done():
+	}
+	toKill := r.leave()
+	if ctx.Err() != nil {
 		r.out.shut()
-		go r.abandon(ctx)
+		if toKill {
+			go r.abandon(ctx)
+		}
 		return r.out.result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
-	case <-timeout:
+	}
+	if !toKill {
+		return sandbox.Result{ExitCode: -1, TimedOut: true}, nil
 	}
 	kctx, cancelKill := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancelKill()
@@ -220,6 +264,9 @@ func (r *running) result(code int, err error) (sandbox.Result, error) {
 		said := strings.TrimSpace(string(r.out.head.said()))
 		err = fmt.Errorf("the engine could not start it as user %q (code %d): %s", r.user, code, said)
 		return sandbox.Result{}, refused(fault(words{err}))
+	}
+	if r.mute.Load() || !r.out.head.begun() {
+		return sandbox.Result{ExitCode: -1}, fault(errors.New("the connection broke before it was seen to begin"))
 	}
 	return r.out.result(sandbox.Result{ExitCode: code}), nil
 }
@@ -272,16 +319,19 @@ func (o *output) result(r sandbox.Result) sandbox.Result {
 	return r
 }
 
-// A header takes the wrapper's first line, the process id, from the front of standard output.
+// A header takes the wrapper's lines from the front of standard output: its process id, and an empty one when it has
+// begun.
 type header struct {
-	next io.Writer
-	line bytes.Buffer
-	id   atomic.Int64 // 0: not seen yet
-	raw  atomic.Pointer[[]byte]
+	next  io.Writer
+	found func() // called once, when the process id is known
+	line  bytes.Buffer
+	id    atomic.Int64 // 0: not seen yet
+	begin atomic.Bool
+	raw   atomic.Pointer[[]byte]
 }
 
 func (h *header) Write(p []byte) (int, error) {
-	if h.id.Load() != 0 {
+	if h.begin.Load() {
 		return h.next.Write(p)
 	}
 	const most = 1 << 10
@@ -289,13 +339,18 @@ func (h *header) Write(p []byte) (int, error) {
 	for len(rest) > 0 {
 		b := rest[0]
 		rest = rest[1:]
-		if b == '\n' {
+		switch {
+		case h.id.Load() != 0: // nothing but the end of the second line can come
+			h.begin.Store(true)
+			if len(rest) > 0 {
+				_, _ = h.next.Write(rest)
+			}
+			return len(p), nil
+		case b == '\n':
 			if id, err := strconv.ParseInt(h.line.String(), 10, 32); err == nil && id > 1 {
 				h.id.Store(id)
-				if len(rest) > 0 {
-					_, _ = h.next.Write(rest)
-				}
-				return len(p), nil
+				h.found()
+				continue
 			}
 		}
 		if h.line.Len() < most {
@@ -309,6 +364,9 @@ func (h *header) Write(p []byte) (int, error) {
 
 // pid returns the command's process id and session inside, 0 if it is not known.
 func (h *header) pid() int64 { return h.id.Load() }
+
+// begun reports whether the command has begun.
+func (h *header) begun() bool { return h.begin.Load() }
 
 // said returns what came instead.
 func (h *header) said() []byte {

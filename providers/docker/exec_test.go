@@ -48,6 +48,8 @@ func TestExecRunsACommandAsAsked(t *testing.T) {
 		"endless stdin unread": {cmd: sandbox.Cmd{Args: []string{"echo", "x"}, Stdin: zeros{}}, out: "x\n"},
 		"first line like ours": {cmd: sandbox.Shell("echo 7; echo 8"), out: "7\n8\n"},
 		"no output":            {cmd: sandbox.Shell("true")},
+		"no output any more":   {cmd: sandbox.Shell("exec >&-; sleep 0.3; echo err >&2; exit 6"), code: 6, err: "err\n"},
+		"our variable":         {cmd: sandbox.Shell("echo ${REPLY-unset} ${line-unset}"), out: "unset unset\n"},
 		"output closed early":  {cmd: sandbox.Shell("exec >/dev/null 2>&1; sleep 0.3; exit 5"), code: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,15 +201,79 @@ func TestACommandCancelledWhileItStartsIsKilledAndNoOtherIs(t *testing.T) {
 	go func() { _, _ = sb.Exec(t.Context(), sandbox.Cmd{Args: []string{"sleep", "399"}}) }()
 	bystanders := strings.ReplaceAll(sleeps, "sleep30", "sleep399")
 	until(t, 20*time.Second, "the bystander runs", func() bool { return run(t, sb, sandbox.Shell(bystanders)) == "1\n" })
-	for i := range 6 {
+	for i := range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*30*time.Millisecond)
 		_, err := sb.Exec(ctx, sandbox.Shell(family))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	<-time.After(3 * time.Second) // what was on its way has begun
-	until(t, 22*time.Second, "all are dead", func() bool { return run(t, sb, sandbox.Shell(sleeps)) == "0\n" })
+	until(t, 20*time.Second, "all are dead", func() bool { return run(t, sb, sandbox.Shell(sleeps)) == "0\n" })
 	assert.Equal(t, "1\n", run(t, sb, sandbox.Shell(bystanders)), "another command was killed")
+}
+
+func TestACommandThatIsStartedAfterItsCallerHasLeftNeverRuns(t *testing.T) {
+	t.Parallel()
+	p, c := throughProxy(t), judge(t)
+	sb := p.provider.Open(create(t, p.provider, order(10*time.Minute)))
+	for name, leave := range map[string]struct {
+		timeout time.Duration
+		cancel  bool
+	}{"cancelled": {cancel: true}, "timed out": {timeout: 2 * time.Second}} {
+		start := newLate()
+		heal := p.add(start.fault())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		type end struct {
+			res sandbox.Result
+			err error
+		}
+		ended := make(chan end, 1)
+		go func() {
+			res, err := sb.Exec(ctx, sandbox.Cmd{Args: []string{"sh", "-c", "echo >/ran; sleep 301"}, Timeout: leave.timeout})
+			ended <- end{res, err}
+		}()
+		id := <-start.asked
+		heal()
+		if leave.cancel {
+			cancel()
+		}
+		select {
+		case e := <-ended:
+			assert.Equal(t, leave.timeout > 0, e.res.TimedOut, name)
+			if leave.cancel {
+				assert.ErrorIs(t, e.err, context.Canceled, name)
+			} else {
+				assert.NoError(t, e.err, name)
+			}
+		case <-time.After(removal):
+			t.Fatalf("%s: the call waits for the engine's start", name)
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			<-time.After(16 * time.Second) // longer than anybody goes on killing
+			close(start.let)
+			require.NoError(t, <-start.begun)
+			until(t, removal, "the engine has started it, and it has ended", func() bool {
+				i, err := c.ExecInspect(t.Context(), id, client.ExecInspectOptions{})
+				return err == nil && !i.Running && i.PID != 0
+			})
+			assert.Equal(t, "0\n", run(t, sb, sandbox.Shell(sleeps)))
+			assert.Equal(t, "never\n", run(t, sb, sandbox.Shell("test -e /ran || echo never")))
+		})
+	}
+}
+
+func TestACommandThatWasNotSeenToBeginIsAnErrorAndNoResult(t *testing.T) {
+	t.Parallel()
+	p := throughProxy(t)
+	sb := p.provider.Open(create(t, p.provider, order(10*time.Minute)))
+	p.add(&fault{about: isExecStart, do: loseInput, once: true})
+	r, err := sb.Exec(t.Context(), sandbox.Shell("echo >/ran"))
+	e, ok := errors.AsType[*sandbox.APIError](err)
+	require.True(t, ok, "%v %v", r, err)
+	assert.False(t, e.Refused, "who knows")
+	assert.Equal(t, "never\n", run(t, sb, sandbox.Shell("test -e /ran || echo never")))
 }
 
 // A cue closes said at the first write.

@@ -28,33 +28,22 @@ func (r *running) abandon(ctx context.Context) {
 	}
 }
 
-// kill ends the command and all that belongs to it, or finds that it has ended. Root finds by kinship and may signal
-// everybody; it is only the command's own user, though, who may read the environment of its processes.
+// kill ends a command that was told to begin, and all that belongs to it, or finds that it has ended. Root finds by
+// kinship and may signal everybody; it is only the command's own user, though, who may read the environment of its
+// processes.
 func (r *running) kill(ctx context.Context) error {
 	users := []string{"0:0"}
 	if name, _, _ := strings.Cut(r.user, ":"); name != "0" && name != "root" {
 		users = append(users, r.user)
 	}
-	// Of a command whose start is not known to have come to anything, nothing can be found until it has.
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		i, err := r.h.p.engine.ExecInspect(ctx, r.id, client.ExecInspectOptions{})
-		if err != nil {
-			if r.gone(ctx) {
-				return nil
-			}
-			return err
-		}
-		ended := !i.Running && (i.PID != 0 || i.ExitCode != 0)
 		var failed error
 		for _, user := range users {
 			if err := r.killAs(ctx, user); err != nil {
 				failed = errors.Join(failed, err)
 			}
 		}
-		if failed == nil && (ended || r.out.head.pid() != 0) {
-			return nil
-		}
-		if r.gone(ctx) {
+		if failed == nil || r.gone(ctx) {
 			return nil
 		}
 		select {

@@ -1,14 +1,10 @@
-# Kills a command and all that came of it. Arguments: its process id, which is its session's too, or 0 where it is not
-# known, and what its environment holds. Nothing but the shell is needed.
+# Kills a command and all that came of it. Arguments: its process id, which is its session's too, and what its
+# environment holds. Nothing but the shell is needed.
 #
 # It finds the processes of that session, all descendants, whoever has inherited the environment, and the sessions of all
 # these. Each is stopped when found, so that nothing is born meanwhile, and killed when no more are found.
-pid=$1 mark=$2 victims=' ' sessions=' '
-case $pid in [1-9]*)
-	sessions=" $pid "
-	kill -STOP -- "-$pid" 2>/dev/null # most of them at once, a fork bomb for example; whose parent is dead is hard to place
-	;;
-esac
+pid=$1 mark=$2 victims=' ' sessions=" $1 "
+kill -STOP -- "-$pid" 2>/dev/null # most of them at once, a fork bomb for example; whose parent is dead is hard to place
 echo began
 
 marked() {
@@ -43,7 +39,7 @@ while [ $round -lt 50 ]; do
 	case $more in 1) continue ;; esac
 	case $victims in ' ') break ;; esac
 	kill -KILL $victims 2>/dev/null
-	case $pid in [1-9]*) kill -KILL -- "-$pid" 2>/dev/null ;; esac
+	kill -KILL -- "-$pid" 2>/dev/null
 	victims=' '
 done
 case $victims in

@@ -2,7 +2,9 @@ package docker_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -169,6 +171,66 @@ func hangAfter(p *proxy, w http.ResponseWriter, r *http.Request) {
 func hang(_ *proxy, _ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
+}
+
+// A late is a fault of the next command's start, which reaches the engine only when it is let go of: whoever asked for it
+// has left by then.
+type late struct {
+	asked chan string   // gets the id of the engine's exec
+	let   chan struct{} // closed to let go of it
+	begun chan error    // gets the engine's answer to it
+}
+
+func newLate() *late {
+	return &late{asked: make(chan string, 1), let: make(chan struct{}), begun: make(chan error, 1)}
+}
+
+func (l *late) fault() *fault {
+	return &fault{about: isExecStart, once: true, do: func(p *proxy, _ http.ResponseWriter, r *http.Request) {
+		defer panic(http.ErrAbortHandler)
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		words := strings.Split(r.URL.Path, "/")
+		l.asked <- words[len(words)-2]
+		<-l.let
+		var engine net.Conn
+		if err == nil {
+			engine, err = p.dial(context.Background())
+		}
+		if err == nil {
+			defer engine.Close()
+			err = r.Write(engine)
+		}
+		if err == nil {
+			_, err = http.ReadResponse(bufio.NewReader(engine), r)
+		}
+		l.begun <- err
+	}}
+}
+
+func isExecStart(r *http.Request) bool {
+	return strings.Contains(r.URL.Path, "/exec/") && strings.HasSuffix(r.URL.Path, "/start")
+}
+
+// loseInput passes on what a started command writes, and nothing of what its caller does.
+func loseInput(p *proxy, w http.ResponseWriter, r *http.Request) {
+	engine, err := p.dial(r.Context())
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer engine.Close()
+	client, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	if err := r.Write(engine); err != nil {
+		return
+	}
+	go func() { _, _ = io.Copy(io.Discard, client) }() // what is unread when it closes would be a reset
+	if half, ok := engine.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.Copy(client, engine)
+	}
 }
 
 // loseBeat passes what the client writes on to the watchdog, and cuts the connection when that has answered.
