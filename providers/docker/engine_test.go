@@ -30,8 +30,8 @@ const image = "busybox:latest"
 const fleet = "docker-test"
 
 func TestMain(m *testing.M) {
-	if order := os.Getenv(crashVar); order != "" {
-		crashChild(order)
+	if order := os.Getenv(errandVar); order != "" {
+		errandMain(order)
 	}
 	flag.Parse()
 	given := false
