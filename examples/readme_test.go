@@ -23,9 +23,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandglass-dev/sandglass/examples/internal/exampletest"
+	"github.com/sandglass-dev/sandglass/providers/boat"
 	"github.com/sandglass-dev/sandglass/providers/daytona"
 	"github.com/sandglass-dev/sandglass/providers/docker"
 	"github.com/sandglass-dev/sandglass/providers/e2b"
+	"github.com/sandglass-dev/sandglass/providers/vercel"
 	"github.com/sandglass-dev/sandglass/sandbox"
 	"github.com/sandglass-dev/sandglass/ttl"
 )
@@ -161,7 +163,17 @@ func providers(t *testing.T) []provider {
 	require.NoError(t, err)
 	dtn, err := daytona.New(daytona.Config{APIKey: "dtn_0000"})
 	require.NoError(t, err)
-	return []provider{{"Docker", engine.Capabilities()}, {"E2B", cloud.Capabilities()}, {"Daytona", dtn.Capabilities()}}
+	vcl, err := vercel.New(vercel.Config{Token: "vcp_0000", Team: "team_0", Project: "prj_0"})
+	require.NoError(t, err)
+	ascii, err := boat.New(boat.Config{APIKey: "boat_0000"})
+	require.NoError(t, err)
+	return []provider{
+		{"Docker", engine.Capabilities()},
+		{"E2B", cloud.Capabilities()},
+		{"Daytona", dtn.Capabilities()},
+		{"Vercel", vcl.Capabilities()},
+		{"boat.dev", ascii.Capabilities()},
+	}
 }
 
 // promises is design as far as no code can tell it, and fact where it can.
@@ -182,6 +194,16 @@ func promises(t *testing.T) string {
 			"q + W + about %v + destroying; without the TTL no bound while anybody's traffic flows",
 			"look: 404, and a list with hidden ones",
 		},
+		"Vercel": {
+			"`timeout`, and `persistent: false`",
+			"W + one unresolved beat + about %v + stopping; an SDK that resumes the name starts it anew: the sweeper deletes the record",
+			"name unknown, session ended",
+		},
+		"boat.dev": {
+			"`ttlSeconds`; the mark by a second call at once",
+			"q + W + about %v + archiving (2 to 30 s seen); one that died before its mark was written is found by the journal, else reported as nobody's",
+			"look: 404",
+		},
 	}
 	var rows [][]string
 	for _, p := range providers(t) {
@@ -197,8 +219,6 @@ func promises(t *testing.T) string {
 	}
 	rows = append(rows,
 		[]string{"Modal (coming)", "hard and idle timeout", "activity", "terminated", "q + W + about 21 s, never past the hard end", "wait status"},
-		[]string{"Vercel (coming)", "`timeout`, not persistent", "add", "stops, the record stays", "W + one unresolved beat + stopping; a resume by name starts anew", "name 404, session over"},
-		[]string{"boat.dev (coming)", "time to live", "set, read back", "archived, the record stays", "q + W + archiving", "404"},
 		[]string{"Kubernetes (coming)", "Job with a deadline", "set", "pod deleted, Job removed", "q + W + about 4 s; with node or controller down, when it is back", "Job and pods gone, by uid"},
 	)
 	return table([]string{"", "lease at create", "extend", "at expiry", "life after the owner's death", "proof of gone"}, rows...)
