@@ -201,7 +201,7 @@ func promises(t *testing.T) string {
 		},
 		"boat.dev": {
 			"`ttlSeconds`; the mark by a second call at once",
-			"q + W + about %v + archiving (2 to 30 s seen); one that died before its mark was written is found by the journal, else reported as nobody's",
+			"q + W + about %v, archiving included (2 to 30 s were seen); one that died before its mark was written is found by the journal, else reported as nobody's",
 			"look: 404",
 		},
 	}
