@@ -203,11 +203,14 @@ func (s *Server) resume(ctx context.Context, b *box, rec fake.Record) (fake.Reco
 	if err != nil || rec.Deadline.IsZero() || s.svc.Behaviour().ResumeWindow > 0 {
 		return rec, err
 	}
-	switch by := timeout - rec.Deadline.Sub(rec.AsOf).Round(time.Millisecond); { // a timeout that was changed since the create
+	s.mu.Lock()
+	end := b.current().started.Add(timeout) // of a session as just begun, however long ago that is by now
+	s.mu.Unlock()
+	switch by := end.Sub(rec.Deadline).Round(time.Millisecond); { // a timeout that was changed since the create
 	case by > 0:
 		_, err = s.svc.Extend(ctx, b.id, by)
 	case by < 0:
-		err = s.svc.Shorten(ctx, b.id, timeout)
+		err = s.svc.Shorten(ctx, b.id, end.Sub(rec.AsOf))
 	}
 	if err != nil {
 		return rec, err

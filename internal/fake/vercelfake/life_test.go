@@ -92,6 +92,20 @@ func TestNothingButResumeStartsAnotherSession(t *testing.T) {
 	})
 }
 
+func TestAResumedSessionHasTheTimeoutOfItsSandboxHoweverLongTheResumeTakes(t *testing.T) {
+	bubble(t, vercelfake.Options{}, func(w *world) {
+		a := w.create("box", nil)
+		w.fake.Service().Watch(func(fake.Change) { time.Sleep(5 * time.Millisecond) })
+		for _, timeout := range []int64{*a.Session.Timeout, 90_000, 30_000} {
+			w.ok("PATCH", "/v2/sandboxes/box", "", m{"timeout": timeout})
+			w.ok("POST", on(w.get("box").Session.ID, "stop"), "", nil)
+			r := w.ok("GET", "/v2/sandboxes/box", "resume=true", nil)
+			assert.Equal(t, timeout, *r.Session.Timeout)
+			assert.Equal(t, r.Session.StartedAt+timeout, r.Sandbox.ExpiresAt)
+		}
+	})
+}
+
 func TestWhatKeepsItsFilesGoesOnFromItsSnapshotWhileThatExists(t *testing.T) {
 	bubble(t, vercelfake.Options{}, func(w *world) {
 		a := w.create("box", m{"persistent": true})
