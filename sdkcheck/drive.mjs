@@ -19,6 +19,8 @@ export async function drive(actions) {
 
 // describe tells of an error what a user's code could decide by.
 function describe(err) {
-  const { message, statusCode, exitCode, stdout, stderr } = err
-  return { class: err.constructor.name, message, statusCode, exitCode, stdout, stderr }
+  const { message, exitCode, stdout, stderr } = err
+  const statusCode = err.statusCode ?? err.response?.status
+  const code = String(err.json?.error?.code ?? err.code ?? '')
+  return { class: err.constructor.name, message, statusCode, code, exitCode, stdout, stderr }
 }

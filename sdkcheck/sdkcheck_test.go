@@ -34,6 +34,7 @@ type sdk struct {
 // A fault is an error as the SDK's user sees it.
 type fault struct {
 	Class, Message string
+	Code           string // the service's word, where the SDK hands it on
 	StatusCode     int
 	ExitCode       int
 	Stdout, Stderr string
