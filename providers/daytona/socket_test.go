@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,5 +56,9 @@ func TestItWorksOverTLSAndHTTP2(t *testing.T) {
 	assert.True(t, bytes.Equal(data, res.Stdout))
 	assert.Equal(t, "err\n", string(res.Stderr))
 	require.NoError(t, p.Delete(t.Context(), info.ID))
+	// Exec ends a command's session behind its caller, and tries that again for a while if nobody answers.
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(fake.Requests(), func(r daytonafake.Request) bool { return r.Operation == "DeleteSession" && r.Status != 0 })
+	}, 20*time.Second, 20*time.Millisecond)
 	assert.True(t, versions[1].Load() && versions[2].Load())
 }
