@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandglass-dev/sandglass/internal/capture"
 	"github.com/sandglass-dev/sandglass/internal/contain"
+	"github.com/sandglass-dev/sandglass/internal/killer"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -26,9 +27,6 @@ var runner string
 
 //go:embed follow.sh
 var follower string
-
-//go:embed kill.sh
-var killer string
 
 const (
 	markVar   = "SANDGLASS_EXEC"  // in the environment of a command and of all that it starts
@@ -348,7 +346,7 @@ func (r *running) kill(ctx context.Context) error {
 
 // killAll runs the killer, as root: only root may signal everybody and read all environments.
 func (r *running) killAll(ctx context.Context) error {
-	end, err := r.h.sync(ctx, sandbox.OpExec, "exec sudo -n "+quoted("sh", "-c", killer, "sandglass-kill", markVar+"="+r.mark), killTime)
+	end, err := r.h.sync(ctx, sandbox.OpExec, "exec sudo -n "+quoted("sh", "-c", killer.Script(), "sandglass-kill", markVar+"="+r.mark), killTime)
 	if err == nil && strings.TrimSpace(end.Stdout) != "done" {
 		err = fmt.Errorf("the killer ended with %s and said %.80q", end.how(), end.Stdout+end.Stderr)
 	}

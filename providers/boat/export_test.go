@@ -1,9 +1,13 @@
 package boat
 
-import "io"
+import (
+	"io"
+
+	"github.com/sandglass-dev/sandglass/internal/killer"
+)
 
 // The scripts that run in a sandbox.
-var Runner, Follower, Killer, Placer, Fetcher = runner, follower, killer, placer, fetcher
+var Runner, Follower, Killer, Placer, Fetcher = runner, follower, killer.Script(), placer, fetcher
 
 // Script is a command line for the service.
 var Script = script

@@ -19,14 +19,12 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/capture"
 	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
+	"github.com/sandglass-dev/sandglass/internal/killer"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
 //go:embed run.sh
 var runner string
-
-//go:embed kill.sh
-var killer string
 
 const (
 	markVar    = "SANDGLASS_EXEC" // in the environment of a command and of all that it starts
@@ -337,7 +335,7 @@ func (r *running) killAll(ctx context.Context) error {
 	var said bytes.Buffer
 	d := &decoder{outputs: [2]io.Writer{&said, io.Discard}}
 	req := r.h.post(r.ref, sandbox.OpExec, "/cmd", start{
-		Command: "sh", Args: []string{"-c", killer, "sandglass-kill", markVar + "=" + r.mark}, Env: map[string]string{}, Sudo: true,
+		Command: "sh", Args: []string{"-c", killer.Script(), "sandglass-kill", markVar + "=" + r.mark}, Env: map[string]string{}, Sudo: true,
 		Wait: true, Logs: true, TimeoutMs: killTime.Milliseconds(),
 	})
 	req.Header, req.Timeout, req.Idle, req.Rules = http.Header{"Accept": {"*/*"}}, killTime, killTime, inside

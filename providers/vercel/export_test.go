@@ -1,6 +1,10 @@
 package vercel
 
-import "io"
+import (
+	"io"
+
+	"github.com/sandglass-dev/sandglass/internal/killer"
+)
 
 // A Stream is what a command's streams came to.
 type Stream struct {
@@ -22,4 +26,4 @@ func ReadStreams(stdout, stderr io.Writer, streams ...io.Reader) (s Stream, errs
 }
 
 // Runner and Killer are the scripts that run in a sandbox.
-var Runner, Killer = runner, killer
+var Runner, Killer = runner, killer.Script()
