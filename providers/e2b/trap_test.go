@@ -339,8 +339,8 @@ func TestE2B11_ACommandWhoseSandboxDiesDoesNotHang(t *testing.T) {
 			in(t, func(t *testing.T) {
 				w := newWorld(t, func(o *e2bfake.Options, _ *e2b.Config) { o.Quirks.DeadStreamsHang = hangs })
 				info := w.make(10 * time.Minute)
-				var died time.Time
-				time.AfterFunc(40*time.Second, func() { died = time.Now(); w.fake.Service().Kill(w.fake.ServiceID(info.ID)) })
+				died := time.Now().Add(40 * time.Second)
+				time.AfterFunc(time.Until(died), func() { w.fake.Service().Kill(w.fake.ServiceID(info.ID)) })
 				_, err := w.p.Open(info).Exec(t.Context(), sandbox.Cmd{Args: []string{"sleep", "3600"}})
 				require.Error(t, err)
 				assert.ErrorIs(t, err, sandbox.ErrUnavailable)
