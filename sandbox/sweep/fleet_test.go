@@ -197,6 +197,18 @@ func TestAPauseIsNoPartOfASandboxsTime(t *testing.T) {
 		assert.Empty(t, w.there(ids...))
 		assert.GreaterOrEqual(t, time.Since(began), 10*time.Minute)
 	})
+	t.Run("nor if it begins between two looks", func(t *testing.T) {
+		inWorld(t, nil, func(w *world) {
+			ids := w.make(1)
+			time.Sleep(10 * time.Minute)
+			limited := sandboxtest.Status(429)
+			limited.RetryAfter = 5 * time.Minute
+			w.Fault(sandbox.OpGet, sandboxtest.Fault{Err: limited})
+			_, err := w.sweeper(func(c *sweep.Config) { c.ItemTimeout = time.Minute }).Sweep(w.t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, w.there(ids...))
+		})
+	})
 	t.Run("but one of hours is for the next pass", func(t *testing.T) {
 		inWorld(t, nil, func(w *world) {
 			ids := w.make(20)

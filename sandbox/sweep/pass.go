@@ -35,6 +35,7 @@ type item struct {
 	passes  int       // that have seen it as residue
 	residue time.Time // since when
 
+	taken   bool // its delete is one of those that the pass may make
 	verdict Verdict
 	outcome Outcome
 	err     error // why it is left or unseen, or what its owner's liveness could not be learned for
@@ -113,7 +114,14 @@ func (p *pass) judge(ctx context.Context, it *item, l look, earlier *look) Verdi
 // handle takes one item to its outcome, and tells observers where that concerns a delete.
 func (p *pass) handle(ctx context.Context, it *item) {
 	start := time.Now()
-	p.settle(ctx, it)
+	for try := 1; ; try++ { // a pause that the service asked for meanwhile is no part of an item's time
+		it.err = nil
+		p.settle(ctx, it)
+		undone := (it.outcome == Left || it.outcome == Unseen) && !it.taken
+		if try == 3 || !undone || !errors.Is(it.err, sandbox.ErrRateLimited) || p.a.p.wait(ctx) != nil {
+			break
+		}
+	}
 	info := it.look.info
 	e := sandbox.Event{
 		Op: sandbox.OpConfirm, Provider: p.a.name, Info: info, Start: start, Took: time.Since(start), Attempt: 1, Final: true,
@@ -186,7 +194,7 @@ func (p *pass) settle(ctx context.Context, it *item) {
 	switch {
 	case it.verdict.Action != Delete:
 		it.outcome = kept(it.verdict)
-	case !p.take():
+	case !p.take(it):
 		it.outcome = Capped
 	case p.cfg.DryRun:
 		it.outcome = WouldDelete
@@ -214,13 +222,14 @@ func kept(v Verdict) Outcome {
 }
 
 // take takes one of the deletes that the pass may make.
-func (p *pass) take() bool {
+func (p *pass) take(it *item) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.deletes >= p.limit {
 		return false
 	}
 	p.deletes++
+	it.taken = true
 	return true
 }
 
