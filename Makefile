@@ -12,12 +12,15 @@ N        ?= 200
 UNLEASED ?= 60
 FUZZTIME ?= 10s
 
+# The packages whose tests share a Docker engine and a real clock: tested last, one at a time.
+ENGINE := ./providers/docker,./examples/...
+
 .PHONY: test lint crash bench fuzz image readme sdks sdkcheck
 
 ## test: vet and test every module with the race detector, then say what was skipped and why
 test:
 	$(GO) vet work
-	$(GO) run ./internal/gotest -race -shuffle=on -timeout=20m work
+	$(GO) run ./internal/gotest -alone $(ENGINE) -race -shuffle=on -timeout=20m work
 
 ## lint: format, vet for three systems, staticcheck, tidy modules, and each module on its own
 lint:

@@ -1,5 +1,8 @@
 // Command gotest runs go test with its own arguments and prints what go test prints without -v; then, at the very end
 // where it is seen, which tests were skipped and why, and how many passed. It ends with go test's exit code.
+//
+// The packages that match "-alone pattern,pattern", which comes first if at all, are tested after all others and one
+// at a time: those of which the clock is a real one, and which others would slow down.
 package main
 
 import (
@@ -12,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -23,8 +27,68 @@ func main() {
 	os.Exit(code)
 }
 
-func run(args []string, stdout, stderr io.Writer) (int, error) {
-	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), append([]string{"test", "-json"}, args...)...)
+func run(args []string, stdout, stderr io.Writer) (code int, err error) {
+	rounds := [][]string{args}
+	if len(args) > 1 && args[0] == "-alone" {
+		if rounds, err = split(args[2:], strings.Split(args[1], ","), stderr); err != nil {
+			return 1, err
+		}
+	}
+	r := report{w: stdout, logs: map[string][]line{}, ended: map[test]string{}}
+	defer r.close()
+	for _, args := range rounds {
+		failed, err := r.test(args, stderr)
+		code = cmp.Or(code, failed)
+		if err != nil {
+			return code, err
+		}
+	}
+	return code, nil
+}
+
+// split turns the arguments of one go test into those of two, the second with the packages that match alone.
+func split(args, alone []string, stderr io.Writer) ([][]string, error) {
+	first := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	if first < 0 {
+		first = len(args)
+	}
+	all, err := list(args[first:], stderr)
+	if err != nil {
+		return nil, err
+	}
+	last, err := list(alone, stderr)
+	if err != nil {
+		return nil, err
+	}
+	flags := args[:first:first]
+	all = slices.DeleteFunc(all, func(pkg string) bool { return slices.Contains(last, pkg) })
+	var rounds [][]string
+	if len(all) > 0 {
+		rounds = append(rounds, slices.Concat(flags, all))
+	}
+	return append(rounds, slices.Concat(flags, []string{"-p=1"}, last)), nil
+}
+
+// list names the packages that the patterns stand for, broken ones too. A pattern for none is an error.
+func list(patterns []string, stderr io.Writer) ([]string, error) {
+	cmd := exec.Command(goCommand(), append([]string{"list", "-e"}, patterns...)...)
+	cmd.Stderr = stderr
+	out, err := cmd.Output()
+	pkgs := strings.Fields(string(out))
+	if err == nil && len(pkgs) == 0 {
+		err = errors.New("no packages")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", strings.Join(patterns, " "), err)
+	}
+	return pkgs, nil
+}
+
+func goCommand() string { return cmp.Or(os.Getenv("GO"), "go") }
+
+// test runs go test once, and returns its exit code.
+func (r *report) test(args []string, stderr io.Writer) (int, error) {
+	cmd := exec.Command(goCommand(), append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {
@@ -33,13 +97,11 @@ func run(args []string, stdout, stderr io.Writer) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
-	r := report{w: stdout, logs: map[string][]line{}, ended: map[test]string{}}
 	readErr := r.read(events)
 	if readErr != nil {
 		_, _ = io.Copy(io.Discard, events) // go test must be able to end
 	}
 	err = cmd.Wait()
-	r.close()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
 		return exit.ExitCode(), readErr
 	}

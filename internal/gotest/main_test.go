@@ -12,7 +12,7 @@ import (
 )
 
 // gotest runs the command over a module with the given files and returns what it printed and its exit code.
-func gotest(t *testing.T, files map[string]string) (output string, code int) {
+func gotest(t *testing.T, files map[string]string, args ...string) (output string, code int) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "gotest")
 	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
@@ -24,7 +24,7 @@ func gotest(t *testing.T, files map[string]string) (output string, code int) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
-	cmd := exec.Command(bin, "./...")
+	cmd := exec.Command(bin, append(args, "./...")...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	out, err = cmd.CombinedOutput()
@@ -77,4 +77,32 @@ func TestBad(t *testing.T)  { t.Run("sub", func(t *testing.T) { t.Error("wrong c
 func TestAPatternWithoutPackagesFails(t *testing.T) {
 	out, code := gotest(t, map[string]string{"broken/x.go": "not go"})
 	assert.NotZero(t, code, out)
+}
+
+func TestWhatIsTestedAloneComesAfterAllElseAndOneAtATime(t *testing.T) {
+	// Each of a and b leaves word of itself while it runs, and fails where it finds another's.
+	lonely := func(pkg string) string {
+		return "package " + pkg + `
+import ("os"; "testing"; "time")
+func TestAlone(t *testing.T) {
+	if _, err := os.Stat("../c/done"); err != nil { t.Error("c has not ended", err) }
+	if err := os.Mkdir("../here", 0o755); err != nil { t.Error("not alone:", err) }
+	time.Sleep(200 * time.Millisecond)
+	if err := os.Remove("../here"); err != nil { t.Error(err) }
+}
+`
+	}
+	files := map[string]string{
+		"a/a_test.go":     lonely("a"),
+		"b/b_test.go":     lonely("b"),
+		"c/c_test.go":     "package c\nimport (\"os\"; \"testing\")\nfunc TestC(t *testing.T) { os.WriteFile(\"done\", nil, 0o644); t.Skip(\"had enough\") }\n",
+		"d/sub/d_test.go": "package sub\nimport \"testing\"\nfunc TestBad(t *testing.T) { t.Error(\"wrong colour\") }\n",
+	}
+	out, code := gotest(t, files, "-alone", "./a,./b", "-count=1")
+	assert.Equal(t, 1, code, "the first round's failure is the whole's: %s", out)
+	assert.Regexp(t, `(?s)skipped: scratch/c.TestC: had enough\n2 passed, 1 failed, 1 skipped\n$`, out)
+
+	out, code = gotest(t, files, "-alone", "./nowhere/...", "-count=1")
+	assert.NotZero(t, code, "a pattern that matches nothing is a mistake")
+	assert.Contains(t, out, "./nowhere/...")
 }
