@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/fake"
+
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 )
 
 const (
@@ -24,7 +26,7 @@ type call struct {
 	*http.Request
 	from  account
 	body  []byte
-	log   *Request
+	log   *wire.Entry
 	fault Fault
 
 	raw    http.ResponseWriter
@@ -94,7 +96,7 @@ func (s *Server) routes() {
 	none := route{handle: func(*call) (int, any, error) { return 0, nil, notFound() }}
 	s.mux.HandleFunc(prefix+"/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, none) })
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.note(r, "", nil)
+		s.Note(s.svc.Now(), "", r, nil)
 		site(w)
 	})
 }
@@ -107,7 +109,7 @@ func site(w http.ResponseWriter) {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, o route) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	c := &call{Request: r, body: body, raw: w, header: w.Header().Clone(), log: s.note(r, o.name, body)}
+	c := &call{Request: r, body: body, raw: w, header: w.Header().Clone(), log: s.Note(s.svc.Now(), o.name, r, body)}
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client broke off
 	}
@@ -115,9 +117,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, o route) {
 		site(w)
 		return
 	}
-	c.fault = s.fault(o.name)
-	if c.fault.instead() {
-		c.meet(s)
+	c.fault = s.Take(o.name)
+	if c.fault.Instead() {
+		s.Meet(c.Context(), c.fault, s.base.Done())
 		c.spoil(s)
 		c.send(s)
 		return
@@ -134,7 +136,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, o route) {
 		c.answer(c.status, value)
 	}
 	if c.fault.After || c.fault.Delay > 0 {
-		c.meet(s)
+		s.Meet(c.Context(), c.fault, s.base.Done())
 	}
 	if c.fault.After {
 		c.spoil(s)
@@ -163,7 +165,7 @@ func (s *Server) admit(c *call, action string) error {
 func (c *call) answer(status int, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("boatfake: %s: %v", c.log.Operation, err)) // a mistake of this package's
+		panic(fmt.Sprintf("boatfake: %s: %v", c.log.Operation(), err)) // a mistake of this package's
 	}
 	c.header.Set("Content-Type", "application/json;charset=utf-8")
 	c.status, c.out = status, text
@@ -181,7 +183,7 @@ func (c *call) send(s *Server) {
 	if c.follow == nil {
 		h.Set("Content-Length", fmt.Sprint(len(c.out)))
 	}
-	s.answering(c.log, c.status, h)
+	c.log.Head(c.status, h)
 	c.raw.WriteHeader(c.status)
 	st := &stream{c: c, s: s}
 	if c.follow == nil {
@@ -206,7 +208,7 @@ func (st *stream) write(b []byte) {
 		b = b[:c.fault.Cut-st.sent]
 	}
 	st.sent += len(b)
-	st.s.answered(c.log, b)
+	c.log.Body(b)
 	_, err := c.raw.Write(b)
 	if cut || c.follow != nil {
 		_ = http.NewResponseController(c.raw).Flush()
@@ -220,7 +222,7 @@ func (st *stream) write(b []byte) {
 func (st *stream) line(v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("boatfake: %s: %v", st.c.log.Operation, err)) // a mistake of this package's
+		panic(fmt.Sprintf("boatfake: %s: %v", st.c.log.Operation(), err)) // a mistake of this package's
 	}
 	st.write(append(text, '\n'))
 }

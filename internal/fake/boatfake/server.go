@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/fake"
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -48,6 +49,9 @@ func foreigner() account { return account{"user_3", "eve", "key_3", false} }
 // A Server is the service. All methods are safe for concurrent use. Make it with [New], inside the bubble where it is
 // to live, and Close it there.
 type Server struct {
+	wire.Log
+	wire.Faults // [Server.Operations] names what they can be of
+
 	opts  Options
 	svc   *fake.Service
 	began time.Time // by the service's clock
@@ -69,9 +73,6 @@ type Server struct {
 	timers     []*time.Timer
 	ports      map[int]http.Handler
 	programs   []Program
-	faults     map[string][]*Fault
-	healing    chan struct{}
-	log        []*Request
 }
 
 // New returns a service without sandboxes.
@@ -83,7 +84,7 @@ func New(o Options) *Server {
 		opts: o, svc: fake.New(sandbox.ExtendSet, habits(o.Prompt)), mux: http.NewServeMux(), quirks: o.Quirks,
 		boxes: map[string]*box{}, entries: map[string]*entry{}, starts: map[string][]time.Time{},
 		wallets: map[string]string{}, operations: map[string]*operation{}, named: map[string]string{},
-		planted: slices.Clone(o.NamedSnapshots), ports: map[int]http.Handler{}, faults: map[string][]*Fault{},
+		planted: slices.Clone(o.NamedSnapshots), ports: map[int]http.Handler{},
 	}
 	s.base, s.stop = context.WithCancel(context.Background())
 	s.began = s.svc.Now()

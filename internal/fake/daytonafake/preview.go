@@ -98,7 +98,7 @@ func (s *Server) previewHost(host string) (port int, id string, ok bool) {
 // preview passes a request on to what listens on a port.
 func (s *Server) preview(w http.ResponseWriter, r *http.Request, port int, id string) {
 	// The body is the listener's to read; an in-memory one leaves nothing to wait for.
-	c := &call{Request: r, raw: w, out: &answer{header: w.Header().Clone()}, log: s.note(r, "preview", nil)}
+	c := &call{Request: r, raw: w, out: &answer{header: w.Header().Clone()}, log: s.Note(s.svc.Now(), "preview", r, nil, previewToken)}
 	s.mu.Lock()
 	signed, ok := s.signed[id]
 	s.mu.Unlock()
@@ -124,11 +124,11 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, port int, id st
 	if err != nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody))
 		c.fill(s.problem(c, toolbox, err))
-		c.send(s, -1)
+		c.send()
 		return
 	}
 	defer done()
-	s.answered(c.log, http.StatusOK, nil, nil) // as far as the service knows
+	c.log.Head(http.StatusOK, nil) // as far as the service knows
 	s.opts.Preview.ServeHTTP(w, r)
 }
 

@@ -98,7 +98,7 @@ func (s *Server) translate(c *call, err error) *problem {
 // limit sets the headers of a 429, whose names end in the group of the limit.
 func (s *Server) limit(c *call, wait time.Duration) {
 	group := "authenticated"
-	switch c.log.Operation {
+	switch c.log.Operation() {
 	case "createSandbox", "forkSandbox":
 		group = "sandbox-create"
 	case "deleteSandbox", "startSandbox", "stopSandbox", "pauseSandbox", "archiveSandbox", "recoverSandbox":

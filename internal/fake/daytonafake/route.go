@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 )
 
 // maxBody is how much of a request's body is read.
@@ -16,11 +18,12 @@ const maxBody = 256 << 20
 // call is one request on its way through a handler.
 type call struct {
 	*http.Request
-	body []byte
-	out  *answer
-	raw  http.ResponseWriter // for what takes the connection over
-	log  *Request
-	from caller
+	body  []byte
+	out   *answer
+	raw   http.ResponseWriter // for what takes the connection over
+	log   *wire.Entry
+	fault Fault
+	from  caller
 }
 
 // answer is one that is not sent before it is whole, so that a fault can still be put in its place.
@@ -129,12 +132,15 @@ func dashboard(c *call) (int, any, error) {
 func (o *operation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := o.s
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	c := &call{Request: r, body: body, raw: w, out: &answer{header: w.Header().Clone()}, log: s.note(r, o.name, body)}
+	c := &call{Request: r, body: body, raw: w, out: &answer{header: w.Header().Clone()}, log: s.Note(s.svc.Now(), o.name, r, body, previewToken)}
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client broke off
 	}
-	f, broken := s.fault(o.name)
-	if broken && !f.late() && s.spoil(c, f) {
+	c.fault = s.Take(o.name)
+	if c.fault.Instead() {
+		s.Meet(c.Context(), c.fault, s.base.Done())
+		c.spoil(s)
+		c.send()
 		return
 	}
 	status, value, err := o.serve(c)
@@ -149,17 +155,20 @@ func (o *operation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fill(status, value)
 	}
 	c.out.status = status
-	if broken && f.late() && s.spoil(c, f) {
-		return
+	if c.fault.After || c.fault.Delay > 0 {
+		s.Meet(c.Context(), c.fault, s.base.Done())
 	}
-	c.send(s, -1)
+	if c.fault.After {
+		c.spoil(s)
+	}
+	c.send()
 }
 
 // fill makes a value the answer.
 func (c *call) fill(status int, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(fmt.Sprintf("daytonafake: %s: %v", c.log.Operation, err)) // a mistake of this package's
+		panic(fmt.Sprintf("daytonafake: %s: %v", c.log.Operation(), err)) // a mistake of this package's
 	}
 	c.out.header.Set("Content-Type", "application/json; charset=utf-8")
 	c.out.status = status
@@ -190,10 +199,14 @@ func (o *operation) serve(c *call) (int, any, error) {
 	return o.handle(c)
 }
 
-// send sends the answer, or its first bytes and a broken connection; -1: all of it.
-func (c *call) send(s *Server, cut int) {
+// send sends the answer, or as much of it as its fault lets through.
+func (c *call) send() {
+	for k, v := range c.fault.Header {
+		c.out.header[http.CanonicalHeaderKey(k)] = v
+	}
 	body := c.out.body.Bytes()
-	s.answered(c.log, c.out.status, c.out.header, body)
+	c.log.Head(c.out.status, c.out.header)
+	c.log.Body(body)
 	h := c.raw.Header()
 	for k, v := range c.out.header {
 		h[k] = v
@@ -202,7 +215,7 @@ func (c *call) send(s *Server, cut int) {
 		h.Set("Content-Length", fmt.Sprint(len(body)))
 	}
 	c.raw.WriteHeader(c.out.status)
-	if cut >= 0 && cut < len(body) {
+	if cut := c.fault.Cut; cut > 0 && cut < len(body) {
 		_, _ = c.raw.Write(body[:cut])
 		_ = http.NewResponseController(c.raw).Flush()
 		panic(http.ErrAbortHandler)

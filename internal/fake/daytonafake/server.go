@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/fake"
 	"github.com/sandglass-dev/sandglass/internal/fake/shell"
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -57,25 +57,25 @@ type Quirks struct {
 // A Server is the service. All methods are safe for concurrent use. Make it with [New], inside the bubble where it is
 // to live, and Close it there.
 type Server struct {
-	opts    Options
-	svc     *fake.Service
-	epoch   time.Time // when the ticks began, by the service's clock
-	mux     *http.ServeMux
-	base    context.Context
-	stop    context.CancelFunc
-	work    sync.WaitGroup // commands and followed logs
-	mu      sync.Mutex     // guards the rest; never held across a wait, I/O, or a call of svc
-	quirks  Quirks
-	faults  map[string][]*Fault
-	log     []*Request
-	boxes   map[string]*box
-	signed  map[string]signature
-	names   map[string]string // of snapshots
-	timer   *time.Timer
-	armed   time.Time // when the timer fires; zero: it has fired
-	closed  bool
-	tokens  int
-	healing chan struct{}
+	wire.Log
+	wire.Faults // by the operationIds of the official API description, such as "createSandbox"
+
+	opts   Options
+	svc    *fake.Service
+	epoch  time.Time // when the ticks began, by the service's clock
+	mux    *http.ServeMux
+	base   context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup // commands and followed logs
+	mu     sync.Mutex     // guards the rest; never held across a wait, I/O, or a call of svc
+	quirks Quirks
+	boxes  map[string]*box
+	signed map[string]signature
+	names  map[string]string // of snapshots
+	timer  *time.Timer
+	armed  time.Time // when the timer fires; zero: it has fired
+	closed bool
+	tokens int
 }
 
 // New returns a service without sandboxes.
@@ -91,7 +91,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, svc: fake.New(sandbox.ExtendSet, habits(o.Prompt)), mux: http.NewServeMux(),
-		faults: map[string][]*Fault{}, boxes: map[string]*box{}, signed: map[string]signature{},
+		boxes: map[string]*box{}, signed: map[string]signature{},
 		names: map[string]string{},
 	}
 	s.base, s.stop = context.WithCancel(context.Background())
@@ -244,65 +244,6 @@ func visible(rec fake.Record) bool {
 func boxOf(rec fake.Record) *box {
 	b, _ := rec.Data.(*box)
 	return b
-}
-
-// Requests returns what was asked so far, in the order of arrival. Bodies are whole, secrets are left out of headers.
-func (s *Server) Requests() []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]Request, 0, len(s.log))
-	for _, r := range s.log {
-		all = append(all, *r)
-	}
-	return all
-}
-
-// Count returns how often an operation was asked for so far; without a name, how often anything was.
-func (s *Server) Count(operation string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, r := range s.log {
-		if operation == "" || r.Operation == operation {
-			n++
-		}
-	}
-	return n
-}
-
-// A Request is one that arrived, and its answer.
-type Request struct {
-	At          time.Time // by the service's clock
-	Operation   string    // operationId of the official API description, such as "createSandbox"; empty: no route
-	Method      string
-	Path, Query string // of the URL, the query as it was sent
-	Host        string
-	Header      http.Header
-	Body        []byte
-
-	Status       int // 0: none was sent, or not yet
-	AnswerHeader http.Header
-	Answer       []byte // nil where the answer was a stream
-}
-
-func (s *Server) note(r *http.Request, operation string, body []byte) *Request {
-	entry := &Request{
-		At: s.svc.Now(), Operation: operation, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Host: r.Host,
-		Header: r.Header.Clone(), Body: body,
-	}
-	for _, secret := range []string{"Authorization", "X-Daytona-Preview-Token"} {
-		entry.Header.Del(secret)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log = append(s.log, entry)
-	return entry
-}
-
-func (s *Server) answered(entry *Request, status int, h http.Header, body []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	entry.Status, entry.AnswerHeader, entry.Answer = status, h.Clone(), slices.Clone(body)
 }
 
 // errDropped stands for an answer that is not to be sent.

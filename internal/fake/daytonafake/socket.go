@@ -51,7 +51,7 @@ func (s *Server) upgrade(c *call) (*socket, error) {
 	sum := sha1.Sum([]byte(key + handshakeGUID))
 	date := c.out.header.Get("Date")
 	c.out = nil
-	s.answered(c.log, http.StatusSwitchingProtocols, nil, nil)
+	c.log.Head(http.StatusSwitchingProtocols, nil)
 	_ = conn.SetDeadline(time.Time{})
 	w := &socket{conn: conn, gone: make(chan struct{}), read: make(chan struct{}), writing: make(chan struct{}, 1)}
 	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nDate: "+date+

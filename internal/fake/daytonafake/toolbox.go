@@ -15,6 +15,9 @@ import (
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
+// previewToken is the header that has the secret of one sandbox.
+const previewToken = "X-Daytona-Preview-Token"
+
 // skipActivity keeps a proxied request from counting as activity if it is "true".
 const skipActivity = "X-Daytona-Skip-Last-Activity-Update"
 
@@ -35,7 +38,7 @@ func (s *Server) mayProxy(r *http.Request, rec fake.Record) bool {
 		return false
 	}
 	token := s.previewToken(rec)
-	return s.who(r) == member || r.Header.Get("X-Daytona-Preview-Token") == token ||
+	return s.who(r) == member || r.Header.Get(previewToken) == token ||
 		r.URL.Query().Get("DAYTONA_SANDBOX_AUTH_KEY") == token
 }
 

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 )
 
 // maxBody is how much of a request's body is read.
@@ -19,7 +21,7 @@ type call struct {
 	s       *Server
 	name    string
 	body    []byte
-	log     *Request
+	log     *wire.Entry
 	fault   Fault
 	claims  *claims // of a token that is for one project
 	project Scope   // where the operation is about one
@@ -113,7 +115,7 @@ func (s *Server) routes() {
 // serve answers a request. What it asks for is carried out whether or not its client waits for the answer.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, o operation) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	c := &call{Request: r, s: s, name: o.name, body: body, raw: w, header: w.Header().Clone(), log: s.note(r, o.name, body)}
+	c := &call{Request: r, s: s, name: o.name, body: body, raw: w, header: w.Header().Clone(), log: s.Note(s.svc.Now(), o.name, r, body)}
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client broke off
 	}
@@ -123,9 +125,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, o operation) {
 		c.send()
 		return
 	}
-	c.fault = s.fault(o.name)
-	if c.fault.instead() {
-		c.meet(s)
+	c.fault = s.Take(o.name)
+	if c.fault.Instead() {
+		s.Meet(c.Context(), c.fault, s.base.Done())
 		c.spoil()
 		c.send()
 		return
@@ -163,7 +165,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, o operation) {
 		c.status = http.StatusOK
 	}
 	if c.fault.After || c.fault.Delay > 0 {
-		c.meet(s)
+		s.Meet(c.Context(), c.fault, s.base.Done())
 		if c.fault.After {
 			c.spoil()
 		}
@@ -193,7 +195,7 @@ func (c *call) send() {
 	if c.follow == nil {
 		h.Set("Content-Length", fmt.Sprint(len(c.out)))
 	}
-	c.s.answering(c.log, c.status, h)
+	c.log.Head(c.status, h)
 	c.raw.WriteHeader(c.status)
 	st := &stream{c: c}
 	if c.follow == nil {
@@ -217,7 +219,7 @@ func (st *stream) write(b []byte) {
 		b = b[:c.fault.Cut-st.sent]
 	}
 	st.sent += len(b)
-	c.s.answered(c.log, b)
+	c.log.Body(b)
 	_, err := c.raw.Write(b)
 	if cut || c.follow != nil {
 		_ = http.NewResponseController(c.raw).Flush()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/fake"
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -42,6 +43,9 @@ func DefaultProject() Scope { return Scope{"prj_test", "test"} }
 // A Server is one team on the service. All methods are safe for concurrent use. Make it with [New], inside the bubble
 // where it is to live, and Close it there.
 type Server struct {
+	wire.Log
+	wire.Faults // [Server.Operations] names what they can be of
+
 	svc  *fake.Service
 	opts Options
 	mux  *http.ServeMux
@@ -59,9 +63,6 @@ type Server struct {
 	snapshots []*snapshot // in the order of their making, deleted ones included
 	ports     map[int]http.Handler
 	programs  []Program
-	faults    map[string][]*Fault
-	healing   chan struct{}
-	log       []*Request
 }
 
 // New returns a service without sandboxes.
@@ -86,7 +87,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		svc: fake.New(sandbox.ExtendAdd, b), opts: o, mux: http.NewServeMux(), token: o.Token, quirks: o.Quirks,
-		names: map[string]*box{}, sessions: map[string]*session{}, ports: map[int]http.Handler{}, faults: map[string][]*Fault{},
+		names: map[string]*box{}, sessions: map[string]*session{}, ports: map[int]http.Handler{},
 	}
 	s.base, s.stop = context.WithCancel(context.Background())
 	s.svc.Watch(func(c fake.Change) { s.learn(c.Record, c.At) })
