@@ -230,9 +230,9 @@ func TestAForkBombBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 	req.Spec.Native = &docker.Options{PidsLimit: 64}
 	info := create(t, p, req)
 	go func() { _, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(bomb)) }()
-	beats(t, p, info, req.Window, 20, func() bool { return processes(t, c, info.ID) >= 62 })
+	beats(t, p, info, req.Window, 60, func() bool { return processes(t, c, info.ID) >= 62 })
 	beats(t, p, info, req.Window, 12, nil)
-	beats(t, p, info, req.Window, 20, func() bool { return processes(t, c, info.ID) >= 50 }) // it is not over
+	beats(t, p, info, req.Window, 60, func() bool { return processes(t, c, info.ID) >= 50 }) // it is not over
 	took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 	t.Logf("gone %v after its last beat", took)
 }
