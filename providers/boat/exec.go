@@ -19,6 +19,7 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/capture"
 	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/internal/killer"
+	"github.com/sandglass-dev/sandglass/internal/remote"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -72,8 +73,8 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 		return sandbox.Result{}, err
 	}
 	word := strings.ToLower(rand.Text())
-	r := &running{h: h, mark: word, folder: "/tmp/sandglass-" + word, out: newOutput(cmd), secrets: slices.Collect(maps.Values(cmd.Env))}
-	r.log = &decoder{outputs: [2]io.Writer{r.out.stdout, r.out.stderr}}
+	r := &running{h: h, mark: word, folder: "/tmp/sandglass-" + word, out: capture.NewOutput(cmd.Stdout, cmd.Stderr), secrets: slices.Collect(maps.Values(cmd.Env))}
+	r.log = &decoder{outputs: [2]io.Writer{r.out.Stdout, r.out.Stderr}}
 	return r.run(ctx, cmd, began)
 }
 
@@ -83,58 +84,27 @@ type running struct {
 	mark    string // in its environment
 	folder  string // of its files
 	process int64  // by which the service knows it
-	out     *output
+	out     *capture.Output
 	log     *decoder
 	secrets []string
 }
 
 func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sandbox.Result, error) {
-	fctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan error, 1)
-	go func() { ended <- r.follow(fctx, cmd) }()
-	var timeout <-chan time.Time
-	if cmd.Timeout > 0 {
-		timer := time.NewTimer(cmd.Timeout - time.Since(began))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	select {
-	case err := <-ended:
-		if err == nil {
-			r.h.clear(r.folder)
-			return r.out.result(sandbox.Result{ExitCode: r.log.code}), nil
-		}
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if !refused(err) {
-			go r.abandon(ctx)
-		}
-		return r.out.result(sandbox.Result{ExitCode: -1}), err
-	case <-ctx.Done():
-		go r.abandon(ctx)
-		return r.out.result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
-	case <-timeout:
-	}
-	killed := make(chan error, 1)
-	go func() {
-		kctx, stop := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-		defer stop()
-		killed <- r.kill(kctx)
-	}()
-	var err error
-	select {
-	case err = <-killed:
-	case <-ctx.Done(): // the kill goes on
-		return r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true}), context.Cause(ctx)
-	}
-	r.h.clear(r.folder)
-	res := r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true})
-	if err != nil {
-		err = r.fault(fmt.Errorf("timed out, and may still run: %w", err))
-	}
-	return res, err
+	return remote.Command{
+		Output: r.out, KillTime: killTime, Abandon: r.abandon, Fault: r.fault,
+		Follow: func(ctx context.Context) (int, error) {
+			err := r.follow(ctx, cmd)
+			if err == nil {
+				r.h.clear(r.folder)
+			}
+			return r.log.code, err
+		},
+		Left: func(err error) bool { return err != nil && !refused(err) },
+		Kill: func(ctx context.Context) error {
+			defer r.h.clear(r.folder)
+			return r.kill(ctx)
+		},
+	}.Run(ctx, began, cmd.Timeout)
 }
 
 // refused reports whether err says for certain that nothing was started, or that there is nothing to start it in.
@@ -379,27 +349,4 @@ func (f finished) how() string {
 		return "no exit code"
 	}
 	return "exit code " + strconv.Itoa(*f.Code)
-}
-
-// An output is where a command's output goes.
-type output struct {
-	stdout, stderr *capture.Tail
-	gates          [2]*capture.Gate
-}
-
-func newOutput(cmd sandbox.Cmd) *output {
-	out, err := capture.Gates(cmd.Stdout, cmd.Stderr)
-	return &output{stdout: capture.NewTail(out), stderr: capture.NewTail(err), gates: [2]*capture.Gate{out, err}}
-}
-
-// result lets nothing more through to the caller's writers, and adds to r what there was.
-func (o *output) result(r sandbox.Result) sandbox.Result {
-	for _, g := range o.gates {
-		g.Shut()
-	}
-	var cut1, cut2 bool
-	r.Stdout, cut1 = o.stdout.Bytes()
-	r.Stderr, cut2 = o.stderr.Bytes()
-	r.Truncated = cut1 || cut2
-	return r
 }

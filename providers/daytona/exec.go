@@ -17,8 +17,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandglass-dev/sandglass/internal/capture"
 	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
+	"github.com/sandglass-dev/sandglass/internal/remote"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -60,9 +62,9 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 	if err != nil {
 		return sandbox.Result{}, err
 	}
-	r := &running{h: h, base: base, session: "sandglass-" + strings.ToLower(rand.Text()), out: newOutput(cmd)}
+	r := &running{h: h, base: base, session: "sandglass-" + strings.ToLower(rand.Text()), out: capture.NewOutput(cmd.Stdout, cmd.Stderr)}
 	r.secrets = slices.Collect(maps.Values(cmd.Env))
-	r.log = &decoder{stdout: r.out.stdout, stderr: r.out.stderr}
+	r.log = &decoder{stdout: r.out.Stdout, stderr: r.out.Stderr}
 	return r.run(ctx, cmd, began)
 }
 
@@ -73,7 +75,7 @@ type running struct {
 	base    *url.URL
 	session string
 	id      string // of the command in its session
-	out     *output
+	out     *capture.Output
 	log     *decoder
 }
 
@@ -84,49 +86,17 @@ func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sa
 		}
 		return sandbox.Result{}, err
 	}
-	fctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	followed := make(chan error, 1)
-	go func() { followed <- r.follow(fctx) }()
-	var timeout <-chan time.Time
-	if cmd.Timeout > 0 {
-		timer := time.NewTimer(cmd.Timeout - time.Since(began))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	select {
-	case err := <-followed:
-		go r.abandon(ctx)
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return r.out.result(sandbox.Result{ExitCode: -1}), err
-		}
-		return r.out.result(sandbox.Result{ExitCode: r.log.code}), nil
-	case <-ctx.Done():
-		go r.abandon(ctx)
-		return r.out.result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
-	case <-timeout:
-	}
-	killed := make(chan error, 1)
-	go func() {
-		kctx, stop := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-		defer stop()
-		killed <- r.kill(kctx)
-	}()
-	var err error
-	select {
-	case err = <-killed:
-	case <-ctx.Done(): // the kill goes on
-		return r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true}), context.Cause(ctx)
-	}
-	res := r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true})
-	if err != nil {
-		err = fmt.Errorf("timed out, and may still run: %w", err)
-		err = &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: err}
-	}
-	return res, err
+	return remote.Command{
+		Output: r.out, Kill: r.kill, KillTime: killTime, Abandon: r.abandon,
+		Follow: func(ctx context.Context) (int, error) {
+			err := r.follow(ctx)
+			return r.log.code, err
+		},
+		Left: func(error) bool { return true }, // the session
+		Fault: func(err error) error {
+			return &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: err}
+		},
+	}.Run(ctx, began, cmd.Timeout)
 }
 
 // start makes the session and has it run the command. After an error, left says whether there may be a session.

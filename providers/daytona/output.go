@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-
-	"github.com/sandglass-dev/sandglass/internal/capture"
-	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
 // maxLine is the longest line of wrapper.sh with room to spare.
@@ -117,27 +114,4 @@ func (d *decoder) done() bool { return d.exited && d.stdoutAll && d.errorAll }
 // heard returns what a shell had to say, in one line.
 func (d *decoder) heard() string {
 	return strings.ToValidUTF8(strings.Join(strings.Fields(string(d.noise)), " "), "")
-}
-
-// An output is where a command's output goes.
-type output struct {
-	stdout, stderr *capture.Tail
-	gates          [2]*capture.Gate
-}
-
-func newOutput(cmd sandbox.Cmd) *output {
-	out, err := capture.Gates(cmd.Stdout, cmd.Stderr)
-	return &output{stdout: capture.NewTail(out), stderr: capture.NewTail(err), gates: [2]*capture.Gate{out, err}}
-}
-
-// result lets nothing more through to the caller's writers, and adds to r what there was.
-func (o *output) result(r sandbox.Result) sandbox.Result {
-	for _, g := range o.gates {
-		g.Shut()
-	}
-	var cut1, cut2 bool
-	r.Stdout, cut1 = o.stdout.Bytes()
-	r.Stderr, cut2 = o.stderr.Bytes()
-	r.Truncated = cut1 || cut2
-	return r
 }

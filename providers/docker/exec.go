@@ -188,7 +188,7 @@ func (r *running) run(ctx, tctx context.Context) (sandbox.Result, error) {
 	r.conn, r.out.head.found = conn.HijackedResponse, r.begin
 	copied := make(chan error, 1)
 	go func() {
-		_, err := stdcopy.StdCopy(&r.out.head, r.out.stderr, conn.Reader)
+		_, err := stdcopy.StdCopy(&r.out.head, r.out.Stderr, conn.Reader)
 		copied <- err
 	}()
 
@@ -214,11 +214,10 @@ func (r *running) run(ctx, tctx context.Context) (sandbox.Result, error) {
 	}
 	toKill := r.leave()
 	if ctx.Err() != nil {
-		r.out.shut()
 		if toKill {
 			go r.abandon(ctx)
 		}
-		return r.out.result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
+		return r.out.Result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
 	}
 	if !toKill {
 		return sandbox.Result{ExitCode: -1, TimedOut: true}, nil
@@ -230,16 +229,14 @@ func (r *running) run(ctx, tctx context.Context) (sandbox.Result, error) {
 	select {
 	case err = <-killed:
 	case <-ctx.Done():
-		r.out.shut()
-		return r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true}), context.Cause(ctx)
+		return r.out.Result(sandbox.Result{ExitCode: -1, TimedOut: true}), context.Cause(ctx)
 	}
 	select { // the rest of what it wrote
 	case <-ended:
 	case <-kctx.Done():
 	case <-ctx.Done():
 	}
-	r.out.shut()
-	res := r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true})
+	res := r.out.Result(sandbox.Result{ExitCode: -1, TimedOut: true})
 	if err != nil {
 		err = fmt.Errorf("timed out, and may still run: %w", err)
 		err = &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: err}
@@ -249,15 +246,15 @@ func (r *running) run(ctx, tctx context.Context) (sandbox.Result, error) {
 
 // result is what is known when the output has ended and the engine has said how the command did.
 func (r *running) result(code int, err error) (sandbox.Result, error) {
-	r.out.shut()
+	r.out.Shut()
 	fault := func(err error) error {
 		return &sandbox.APIError{Provider: r.h.p.name, Op: sandbox.OpExec, ID: r.h.id, Err: err}
 	}
 	if err != nil {
 		if e, ok := errors.AsType[*sandbox.APIError](err); ok {
-			return r.out.result(sandbox.Result{ExitCode: -1}), e
+			return r.out.Result(sandbox.Result{ExitCode: -1}), e
 		}
-		return r.out.result(sandbox.Result{ExitCode: -1}), fault(err)
+		return r.out.Result(sandbox.Result{ExitCode: -1}), fault(err)
 	}
 	if r.out.head.pid() == 0 {
 		// The wrapper did not come to its first word. What there is on standard output are the engine's own.
@@ -268,7 +265,7 @@ func (r *running) result(code int, err error) (sandbox.Result, error) {
 	if r.mute.Load() || !r.out.head.begun() {
 		return sandbox.Result{ExitCode: -1}, fault(errors.New("the connection broke before it was seen to begin"))
 	}
-	return r.out.result(sandbox.Result{ExitCode: code}), nil
+	return r.out.Result(sandbox.Result{ExitCode: code}), nil
 }
 
 // wait returns the exit code once the engine says that the command has ended. Its output may have ended before.
@@ -292,31 +289,14 @@ func (r *running) wait(ctx context.Context) (int, error) {
 
 // An output is where a command's output goes.
 type output struct {
-	head           header // in front of stdout
-	stdout, stderr *capture.Tail
-	gates          [2]*capture.Gate
+	*capture.Output
+	head header // in front of Stdout
 }
 
 func newOutput(cmd sandbox.Cmd) *output {
-	out, err := capture.Gates(cmd.Stdout, cmd.Stderr)
-	o := &output{stdout: capture.NewTail(out), stderr: capture.NewTail(err), gates: [2]*capture.Gate{out, err}}
-	o.head.next = o.stdout
+	o := &output{Output: capture.NewOutput(cmd.Stdout, cmd.Stderr)}
+	o.head.next = o.Stdout
 	return o
-}
-
-// shut lets nothing more through to the caller's writers.
-func (o *output) shut() {
-	for _, g := range o.gates {
-		g.Shut()
-	}
-}
-
-func (o *output) result(r sandbox.Result) sandbox.Result {
-	var cut1, cut2 bool
-	r.Stdout, cut1 = o.stdout.Bytes()
-	r.Stderr, cut2 = o.stderr.Bytes()
-	r.Truncated = cut1 || cut2
-	return r
 }
 
 // A header takes the wrapper's lines from the front of standard output: its process id, and an empty one when it has

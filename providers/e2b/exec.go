@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandglass-dev/sandglass/internal/capture"
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
+	"github.com/sandglass-dev/sandglass/internal/remote"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -62,9 +63,6 @@ type inputBody struct {
 	} `json:"input"`
 }
 
-// errTimedOut ends a command whose time is over.
-var errTimedOut = errors.New("timed out")
-
 // Exec runs cmd inside the sandbox, as the template's default user unless cmd names another. A folder that does not
 // exist is [sandbox.ErrInvalid], and so is an unknown user. The daemon inside carries text: arguments and variables that
 // are not in UTF-8 are refused.
@@ -99,7 +97,7 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 		return sandbox.Result{}, h.refuse(sandbox.OpExec, errors.ErrUnsupported,
 			fmt.Errorf("standard input with the template's daemon %s, which cannot close it: rebuild the template", rec.EnvdVersion))
 	}
-	r := &running{h: h, rec: rec, mark: strings.ToLower(rand.Text()), out: newOutput(cmd)}
+	r := &running{h: h, rec: rec, mark: strings.ToLower(rand.Text()), out: capture.NewOutput(cmd.Stdout, cmd.Stderr)}
 	return r.run(ctx, cmd, began)
 }
 
@@ -119,7 +117,7 @@ type running struct {
 	h    *handle
 	rec  *Record
 	mark string
-	out  *output
+	out  *capture.Output
 	pid  atomic.Uint32 // 0: not known yet
 }
 
@@ -152,70 +150,15 @@ func isName(s string) bool {
 }
 
 func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sandbox.Result, error) {
-	sctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	type ending struct {
-		code int
-		err  error
-	}
-	ended := make(chan ending, 1)
-	go func() {
-		code, err := r.follow(sctx, cmd)
-		ended <- ending{code, err}
-	}()
-	var timeout <-chan time.Time
-	if cmd.Timeout > 0 {
-		timer := time.NewTimer(cmd.Timeout - time.Since(began))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	unknown := sandbox.Result{ExitCode: -1}
-	select {
-	case end := <-ended:
-		r.out.shut()
-		if end.err != nil {
-			if ctx.Err() != nil {
-				go r.abandon(ctx)
-				return r.out.result(unknown), context.Cause(ctx)
-			}
-			if e, ok := errors.AsType[*sandbox.APIError](end.err); !ok || !e.Refused { // it may run
-				go r.abandon(ctx)
-			}
-			return r.out.result(unknown), end.err
-		}
-		return r.out.result(sandbox.Result{ExitCode: end.code}), nil
-	case <-ctx.Done():
-		r.out.shut()
-		go r.abandon(ctx)
-		return r.out.result(unknown), context.Cause(ctx)
-	case <-timeout:
-	}
-	unknown.TimedOut = true
-	kctx, cancelKill := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-	defer cancelKill()
-	killed := make(chan error, 1)
-	go func() { killed <- r.kill(kctx) }()
-	var err error
-	select {
-	case err = <-killed:
-	case <-ctx.Done():
-		r.out.shut()
-		go r.abandon(ctx) // the other killer ends with kctx
-		return r.out.result(unknown), context.Cause(ctx)
-	}
-	rest := time.NewTimer(remaining) // for what it wrote last
-	defer rest.Stop()
-	select {
-	case <-ended:
-	case <-rest.C:
-	case <-ctx.Done():
-	}
-	cancel(errTimedOut)
-	r.out.shut()
-	if err != nil {
-		return r.out.result(unknown), r.h.fault(sandbox.OpExec, fmt.Errorf("timed out, and may still run: %w", err))
-	}
-	return r.out.result(unknown), nil
+	return remote.Command{
+		Output: r.out, Kill: r.kill, KillTime: killTime, Abandon: r.abandon, Rest: remaining,
+		Follow: func(ctx context.Context) (int, error) { return r.follow(ctx, cmd) },
+		Left: func(err error) bool { // whatever is not known to be refused may run
+			e, ok := errors.AsType[*sandbox.APIError](err)
+			return err != nil && !(ok && e.Refused)
+		},
+		Fault: func(err error) error { return r.h.fault(sandbox.OpExec, err) },
+	}.Run(ctx, began, cmd.Timeout)
 }
 
 // request is the start of a process whose stream is to be read.
@@ -267,8 +210,8 @@ func (r *running) follow(ctx context.Context, cmd sandbox.Cmd) (code int, err er
 				go r.feed(inputs, e.Start.PID, cmd.Stdin)
 			}
 		case e.Data != nil:
-			_, _ = r.out.stdout.Write(e.Data.Stdout)
-			_, _ = r.out.stderr.Write(e.Data.Stderr)
+			_, _ = r.out.Stdout.Write(e.Data.Stdout)
+			_, _ = r.out.Stderr.Write(e.Data.Stderr)
 		case e.End != nil:
 			code, err := e.End.exitCode()
 			if err != nil {
@@ -350,30 +293,4 @@ func (r *running) call(ctx context.Context, method string, body any) error {
 		Header: http.Header{"Connect-Protocol-Version": {"1"}}, OK: []int{http.StatusOK},
 	}, ""))
 	return err
-}
-
-// An output is where a command's output goes.
-type output struct {
-	stdout, stderr *capture.Tail
-	gates          [2]*capture.Gate
-}
-
-func newOutput(cmd sandbox.Cmd) *output {
-	out, err := capture.Gates(cmd.Stdout, cmd.Stderr)
-	return &output{stdout: capture.NewTail(out), stderr: capture.NewTail(err), gates: [2]*capture.Gate{out, err}}
-}
-
-// shut lets nothing more through to the caller's writers.
-func (o *output) shut() {
-	for _, g := range o.gates {
-		g.Shut()
-	}
-}
-
-func (o *output) result(r sandbox.Result) sandbox.Result {
-	var cut1, cut2 bool
-	r.Stdout, cut1 = o.stdout.Bytes()
-	r.Stderr, cut2 = o.stderr.Bytes()
-	r.Truncated = cut1 || cut2
-	return r
 }

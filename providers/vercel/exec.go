@@ -20,6 +20,7 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
 	"github.com/sandglass-dev/sandglass/internal/killer"
+	"github.com/sandglass-dev/sandglass/internal/remote"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -78,8 +79,8 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 	if err != nil {
 		return sandbox.Result{}, err
 	}
-	r := &running{h: h, ref: ref, mark: strings.ToLower(rand.Text()), out: newOutput(cmd), id: make(chan string, 1)}
-	r.log = &decoder{outputs: [2]io.Writer{r.out.stdout, r.out.stderr}, started: func(id string) { r.id <- id }}
+	r := &running{h: h, ref: ref, mark: strings.ToLower(rand.Text()), out: capture.NewOutput(cmd.Stdout, cmd.Stderr), id: make(chan string, 1)}
+	r.log = &decoder{outputs: [2]io.Writer{r.out.Stdout, r.out.Stderr}, started: func(id string) { r.id <- id }}
 	return r.run(ctx, cmd, began)
 }
 
@@ -99,56 +100,20 @@ type running struct {
 	h    *handle
 	ref  ref
 	mark string
-	out  *output
+	out  *capture.Output
 	log  *decoder
 	id   chan string // has the command's id once that is known
 }
 
 func (r *running) run(ctx context.Context, cmd sandbox.Cmd, began time.Time) (sandbox.Result, error) {
-	fctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan error, 1)
-	go func() { ended <- r.follow(fctx, r.body(cmd)) }()
-	var timeout <-chan time.Time
-	if cmd.Timeout > 0 {
-		timer := time.NewTimer(cmd.Timeout - time.Since(began))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	select {
-	case err := <-ended:
-		switch {
-		case err == nil:
-			return r.out.result(sandbox.Result{ExitCode: r.log.code}), nil
-		case ctx.Err() != nil:
-			err = context.Cause(ctx)
-		}
-		if !refused(err) {
-			go r.abandon(ctx)
-		}
-		return r.out.result(sandbox.Result{ExitCode: -1}), err
-	case <-ctx.Done():
-		go r.abandon(ctx)
-		return r.out.result(sandbox.Result{ExitCode: -1}), context.Cause(ctx)
-	case <-timeout:
-	}
-	killed := make(chan error, 1)
-	go func() {
-		kctx, stop := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-		defer stop()
-		killed <- r.kill(kctx)
-	}()
-	var err error
-	select {
-	case err = <-killed:
-	case <-ctx.Done(): // the kill goes on
-		return r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true}), context.Cause(ctx)
-	}
-	res := r.out.result(sandbox.Result{ExitCode: -1, TimedOut: true})
-	if err != nil {
-		err = r.fault(fmt.Errorf("timed out, and may still run: %w", err))
-	}
-	return res, err
+	return remote.Command{
+		Output: r.out, Kill: r.kill, KillTime: killTime, Abandon: r.abandon, Fault: r.fault,
+		Follow: func(ctx context.Context) (int, error) {
+			err := r.follow(ctx, r.body(cmd))
+			return r.log.code, err
+		},
+		Left: func(err error) bool { return err != nil && !refused(err) },
+	}.Run(ctx, began, cmd.Timeout)
 }
 
 // body returns what to start. Shells drop variables whose names are none of theirs, so that these go the way of the
@@ -369,27 +334,4 @@ func (r *running) killAlone(ctx context.Context) bool {
 	}
 	now, err := r.status(ctx, id)
 	return err == nil && now.ExitCode != nil
-}
-
-// An output is where a command's output goes.
-type output struct {
-	stdout, stderr *capture.Tail
-	gates          [2]*capture.Gate
-}
-
-func newOutput(cmd sandbox.Cmd) *output {
-	out, err := capture.Gates(cmd.Stdout, cmd.Stderr)
-	return &output{stdout: capture.NewTail(out), stderr: capture.NewTail(err), gates: [2]*capture.Gate{out, err}}
-}
-
-// result lets nothing more through to the caller's writers, and adds to r what there was.
-func (o *output) result(r sandbox.Result) sandbox.Result {
-	for _, g := range o.gates {
-		g.Shut()
-	}
-	var cut1, cut2 bool
-	r.Stdout, cut1 = o.stdout.Bytes()
-	r.Stderr, cut2 = o.stderr.Bytes()
-	r.Truncated = cut1 || cut2
-	return r
 }
