@@ -59,6 +59,13 @@ func (l *Log) Count(operation string) int {
 	return n
 }
 
+// ForgetRequests empties the log.
+func (l *Log) ForgetRequests() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = nil
+}
+
 // Note takes down a request, without Authorization and other secret headers.
 func (l *Log) Note(at time.Time, operation string, r *http.Request, body []byte, secrets ...string) *Entry {
 	entry := &Request{
