@@ -102,6 +102,19 @@ func TestOutputThatAlwaysBreaksOffIsAnErrorAndTheCommandIsKilled(t *testing.T) {
 	})
 }
 
+func TestATimeoutKillsWhatRunsAsRootToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		sb := w.p.Open(w.make(request(time.Hour)))
+		res, err := sb.Exec(t.Context(), sandbox.Cmd{Args: []string{"sleep", "600"}, User: "root", Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		assert.True(t, res.TimedOut)
+		time.Sleep(time.Second)
+		for _, p := range w.Processes(sb.ID()) {
+			assert.False(t, p.Running && p.Detached)
+		}
+	})
+}
+
 func TestAShellThatIsKilledFromInsideIsNoExitCode(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		sb := w.p.Open(w.make(request(time.Hour)))

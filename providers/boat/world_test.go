@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base32"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandglass-dev/sandglass/internal/fake/boatfake"
@@ -51,7 +49,6 @@ func newWorld(t testing.TB, settings ...setting) *world {
 		s(&o, &cfg)
 	}
 	w := &world{Server: boatfake.New(o), t: t, net: memnet.New()}
-	w.HandleExec(w.kill)
 	stop, err := w.net.Serve("boat.test:80", w.Server)
 	require.NoError(t, err)
 	w.p = w.provider(cfg)
@@ -81,21 +78,6 @@ func (w *world) provider(cfg boat.Config) *boat.Provider {
 	require.NoError(w.t, err)
 	w.t.Cleanup(client.CloseIdleConnections)
 	return p
-}
-
-// kill does what kill.sh does on a real machine, where it has a process table to look at.
-func (w *world) kill(_ context.Context, c boatfake.Exec) (int, bool) {
-	if len(c.Args) != 3 || !strings.Contains(c.Args[2], " 'sandglass-kill' ") {
-		return 0, false
-	}
-	text := c.Args[2]
-	assert.True(w.t, strings.HasPrefix(text, "exec sudo -n "), "only root may kill everybody's")
-	_, mark, ok := strings.Cut(text, "'SANDGLASS_EXEC=")
-	assert.True(w.t, ok)
-	mark = strings.TrimSuffix(mark, "'")
-	w.KillProcesses(c.Sandbox, func(p boatfake.Process) bool { return strings.Contains(p.Command, "SANDGLASS_EXEC="+mark+";") })
-	fmt.Fprintln(c.Stdout, "done")
-	return 0, true
 }
 
 // worlds finds the world of an adapter.

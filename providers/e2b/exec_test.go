@@ -141,15 +141,25 @@ func TestACommandIsStartedOnceWhateverTheWireDoes(t *testing.T) {
 	}
 }
 
+func TestATimeoutKillsWhatRunsAsRootToo(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := newWorld(t)
+		info := w.make(10 * minute)
+		res, err := w.p.Open(info).Exec(t.Context(), sandbox.Cmd{Args: []string{"sleep", "600"}, User: "root", Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		assert.True(t, res.TimedOut)
+		assert.Empty(t, w.ours(info.ID))
+	})
+}
+
 func TestATimeoutThatCannotKillIsAnError(t *testing.T) {
 	in(t, func(t *testing.T) {
 		w := newWorld(t)
 		info := w.make(10 * minute)
-		w.fake.HandleExec(func(_ context.Context, c e2bfake.Exec) (int, bool) {
-			return 1, len(c.Args) > 3 && c.Args[3] == "sandglass-kill"
-		})
 		began := time.Now()
-		res, err := w.p.Open(info).Exec(t.Context(), sandbox.Cmd{Args: []string{"sleep", "600"}, Timeout: 5 * time.Second})
+		res, err := w.p.Open(info).Exec(t.Context(), sandbox.Cmd{
+			Args: []string{"sh", "-c", "rm /bin/sh; exec sleep 600"}, User: "root", Timeout: 5 * time.Second,
+		})
 		e := apiError(t, err)
 		assert.False(t, e.Refused)
 		assert.ErrorContains(t, err, "may still run")

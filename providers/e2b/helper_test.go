@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -48,7 +47,6 @@ func newWorld(t testing.TB, settings ...setting) *world {
 		s(&o, &cfg)
 	}
 	w.fake = e2bfake.New(o)
-	w.fake.HandleExec(w.kill)
 	stop, err := w.net.Serve("*.e2b.test:80", w.fake)
 	require.NoError(t, err)
 	transport := w.net.Transport()
@@ -79,19 +77,6 @@ func (c counter) CloseIdleConnections() {
 	if t, ok := c.next.(*http.Transport); ok {
 		t.CloseIdleConnections()
 	}
-}
-
-// kill does what kill.sh does on a real machine, where it has a process table to look at.
-func (w *world) kill(_ context.Context, c e2bfake.Exec) (int, bool) {
-	if len(c.Args) < 6 || c.Args[3] != "sandglass-kill" {
-		return 0, false
-	}
-	assert.Equal(w.t, "root", c.User, "only root may kill everybody's")
-	name, value, _ := strings.Cut(c.Args[5], "=")
-	fmt.Fprintln(c.Stdout, "began")
-	w.fake.KillProcesses(c.Sandbox, func(p e2bfake.Process) bool { return p.Env[name] == value })
-	fmt.Fprintln(c.Stdout, "done")
-	return 0, true
 }
 
 // ours returns the commands of which something runs, as the service knows it, killers left out.

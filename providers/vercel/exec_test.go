@@ -184,14 +184,25 @@ func TestOnlyOneProcessTreeIsKilled(t *testing.T) {
 	}
 }
 
-func TestWhereTheKillerCannotRunTheServiceKills(t *testing.T) {
+func TestATimeoutKillsWhatRunsAsRootToo(t *testing.T) {
 	bubble(t, func(w *world) {
-		w.fake.HandleExec(func(_ context.Context, c vercelfake.Exec) (int, bool) {
-			return 1, len(c.Args) > 3 && c.Args[3] == "sandglass-kill" // as without /proc
-		})
 		info := w.make(time.Hour)
 		_, session := parts(info.ID)
-		res, err := w.p.Open(info).Exec(context.Background(), sandbox.Cmd{Args: []string{"sleep", "3600"}, Timeout: 5 * time.Second})
+		res, err := w.p.Open(info).Exec(context.Background(), sandbox.Cmd{Args: []string{"sleep", "3600"}, User: "root", Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		assert.True(t, res.TimedOut)
+		assert.Empty(t, w.ours(session))
+		assert.Zero(t, w.fake.Count("killCommand"))
+	})
+}
+
+func TestWhereTheKillerCannotRunTheServiceKills(t *testing.T) {
+	bubble(t, func(w *world) {
+		info := w.make(time.Hour)
+		_, session := parts(info.ID)
+		res, err := w.p.Open(info).Exec(context.Background(), sandbox.Cmd{
+			Args: []string{"sh", "-c", "rm /bin/sh; exec sleep 3600"}, User: "root", Timeout: 5 * time.Second,
+		})
 		require.NoError(t, err)
 		assert.True(t, res.TimedOut)
 		time.Sleep(time.Second)

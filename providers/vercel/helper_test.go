@@ -47,7 +47,6 @@ func newWorld(t testing.TB, settings ...setting) *world {
 		s(&o, &cfg)
 	}
 	w.fake = vercelfake.New(o)
-	w.fake.HandleExec(w.kill)
 	stop, err := w.net.Serve("*:80", w.fake)
 	require.NoError(t, err)
 	transport := w.net.Transport()
@@ -80,18 +79,6 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.w.sent.Add(1)
 	assert.NotContains(c.w.t, r.URL.RawQuery, "resume", "nothing is ever resumed")
 	return c.next.RoundTrip(r)
-}
-
-// kill does what kill.sh does on a real machine, where it has a process table to look at.
-func (w *world) kill(_ context.Context, c vercelfake.Exec) (int, bool) {
-	if len(c.Args) < 5 || c.Args[3] != "sandglass-kill" {
-		return 0, false
-	}
-	assert.Equal(w.t, "root", c.User, "only root may kill everybody's")
-	name, value, _ := strings.Cut(c.Args[4], "=")
-	w.fake.KillProcesses(c.Session, func(p vercelfake.Process) bool { return p.Env[name] == value })
-	fmt.Fprintln(c.Stdout, "done")
-	return 0, true
 }
 
 // ours returns the commands of which something runs, as the service knows it, killers left out.

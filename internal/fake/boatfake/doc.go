@@ -29,6 +29,4 @@
 //
 // Of prompts, conversations, desktops, SSH keys, environments, secrets, setup scripts and webhooks there is nothing, nor
 // can snapshots be named through the API. A fork begins with an empty disk, and a sandbox made from a named snapshot too.
-// There is no process table that commands share: a kill reaches what came of its own command, and nothing else; see
-// [Server.KillProcesses].
 package boatfake

@@ -16,36 +16,6 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/fake/shell"
 )
 
-// An Exec is a program that is to be run.
-type Exec struct {
-	Sandbox string // id on the wire
-	shell.Command
-}
-
-// A Program answers commands that the shell's own utilities cannot, as a real machine would. It must return soon after
-// ctx has ended, and have written nothing where it says that the command is not for it.
-type Program func(ctx context.Context, c Exec) (exit int, handled bool)
-
-// HandleExec has p asked for every command before it is run, as {"bash", "-lc", text}, and for programs within one that
-// the shell does not have. The latest that takes a command has it.
-func (s *Server) HandleExec(p Program) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.programs = append(s.programs, p)
-}
-
-func (s *Server) handled(ctx context.Context, b *box, c shell.Command) (int, bool) {
-	s.mu.Lock()
-	programs := slices.Clone(s.programs)
-	s.mu.Unlock()
-	for _, p := range slices.Backward(programs) {
-		if exit, ok := p(ctx, Exec{WireID(b.id), c}); ok {
-			return exit, true
-		}
-	}
-	return 0, false
-}
-
 // A Process is a command, with all that came of it.
 type Process struct {
 	ID       int
@@ -244,20 +214,9 @@ func (s *Server) execute(ctx context.Context, b *box, p *process, f *shell.FS) i
 	run := s.run(b, p.text, p.cwd)
 	if !p.detached {
 		run.Stdout, run.Stderr = &outlet{p, "stdout"}, &outlet{p, "stderr"}
-		if exit, ok := s.handled(ctx, b, run); ok {
-			return exit
-		}
 		return shell.Run(ctx, f, run)
 	}
 	stdout, stderr := p.logs()
-	var out, errs bytes.Buffer
-	hooked := run
-	hooked.Stdout, hooked.Stderr = &out, &errs
-	if exit, ok := s.handled(ctx, b, hooked); ok {
-		_ = f.WriteFile(stdout, &out) // a full disk is the sandbox's own affair
-		_ = f.WriteFile(stderr, &errs)
-		return exit
-	}
 	run.Args = []string{"bash", "-c", `exec bash -lc "$1" >"$2" 2>"$3"`, "bash", p.text, stdout, stderr}
 	return shell.Run(ctx, f, run)
 }

@@ -72,7 +72,6 @@ type Server struct {
 	planted    []string               // named snapshots without a source
 	timers     []*time.Timer
 	ports      map[int]http.Handler
-	programs   []Program
 }
 
 // New returns a service without sandboxes.

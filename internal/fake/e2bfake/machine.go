@@ -24,7 +24,6 @@ type machine struct {
 	mu    sync.Mutex // held for memory operations only
 	fs    *shell.FS  // made on first use, for most sandboxes of a test run no command
 	procs map[int]*process
-	pid   int
 }
 
 // disk returns the file system.
@@ -89,37 +88,6 @@ func (m *machine) tool(ctx context.Context, args ...string) (stdout, stderr stri
 	return out.String(), strings.TrimSpace(errs.String()), exit
 }
 
-// An Exec is a program that is to be run.
-type Exec struct {
-	Sandbox string // the id on the wire
-	shell.Command
-}
-
-// A Program answers commands that the shell's own utilities cannot, as a real machine would. It must return soon after
-// ctx has ended, and have written nothing where it says that the command is not for it.
-type Program func(ctx context.Context, c Exec) (exit int, handled bool)
-
-// HandleExec has p asked for every command before it is run, and for programs within one that the shell does not
-// have. The latest that takes a command has it.
-func (s *Server) HandleExec(p Program) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.programs = append(s.programs, p)
-}
-
-// handled asks the programs.
-func (s *Server) handled(ctx context.Context, id string, c shell.Command) (int, bool) {
-	s.mu.Lock()
-	programs := slices.Clone(s.programs)
-	s.mu.Unlock()
-	for _, p := range slices.Backward(programs) {
-		if exit, ok := p(ctx, Exec{id, c}); ok {
-			return exit, true
-		}
-	}
-	return 0, false
-}
-
 // A Process is one that envd started, with all that came of it.
 type Process struct {
 	PID     int
@@ -174,10 +142,9 @@ func (m *machine) processes() []*process {
 
 // add gives a process its number.
 func (m *machine) add(p *process) {
+	p.pid = m.disk().NewPID()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pid++
-	p.pid = 300 + m.pid
 	m.procs[p.pid] = p
 }
 

@@ -218,18 +218,13 @@ func (s *Server) run(ctx context.Context, use *fake.Use, wire string, p *process
 		}
 	}()
 	c := shell.Command{
-		Args: append([]string{p.config.Cmd}, p.config.Args...), Env: p.env, Dir: dir, User: p.user,
+		Args: append([]string{p.config.Cmd}, p.config.Args...), Env: p.env, Dir: dir, User: p.user, PID: p.pid,
 		Stdout: outlet{p, false}, Stderr: outlet{p, true},
-		Exec: func(ctx context.Context, c shell.Command) (int, bool) { return s.handled(ctx, wire, c) },
 	}
 	if p.stdin != nil {
 		c.Stdin = p.stdin
 	}
-	code, known := s.handled(ctx, wire, c)
-	if !known {
-		code = shell.Run(ctx, use.Data().(*machine).disk(), c)
-	}
-	e := exitEvent(code)
+	e := exitEvent(shell.Run(ctx, use.Data().(*machine).disk(), c))
 	if ctx.Err() != nil {
 		e = signalEvent(killSignal)
 	}

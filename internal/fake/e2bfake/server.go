@@ -108,19 +108,18 @@ type Server struct {
 
 	tasks sync.WaitGroup // goroutines of commands
 
-	mu       sync.Mutex // held for memory operations only, never while calling svc
-	closed   bool
-	key      string // "": none is accepted
-	quirks   Quirks
-	ports    map[int]http.Handler
-	programs []Program
-	lives    map[string]*life
-	busy     map[string]*transition
-	kills    map[string]*kills
-	names    map[string]string // given to snapshots
-	events   []event
-	log      []*Request
-	reqs     int
+	mu     sync.Mutex // held for memory operations only, never while calling svc
+	closed bool
+	key    string // "": none is accepted
+	quirks Quirks
+	ports  map[int]http.Handler
+	lives  map[string]*life
+	busy   map[string]*transition
+	kills  map[string]*kills
+	names  map[string]string // given to snapshots
+	events []event
+	log    []*Request
+	reqs   int
 }
 
 // New returns a server without sandboxes. Within a bubble of testing/synctest it must be made inside.

@@ -110,7 +110,7 @@ func (s *shell) dot(args []string) int {
 		path, _ := s.get("PATH")
 		for dir := range strings.SplitSeq(path, ":") {
 			full := strings.TrimSuffix(dir, "/") + "/" + name
-			if dir != "" && s.m.fs.access(s.uid, s.abs(full), 4) == nil {
+			if dir != "" && s.m.fs.access(s.who(), s.abs(full), 4) == nil {
 				name = full
 				break
 			}
@@ -373,24 +373,24 @@ func (s *shell) cd(args []string) int {
 	}
 	full := s.abs(dir)
 	if physical {
-		if real, err := s.m.fs.realpath(s.uid, full); err == nil {
+		if real, err := s.m.fs.realpath(s.who(), full); err == nil {
 			full = real
 		}
 	} else if full != "" {
 		full = cleanPath(full)
 	}
-	i, err := s.m.fs.stat(s.uid, full, true)
+	i, err := s.m.fs.stat(s.who(), full, true)
 	if err == nil && !i.mode.IsDir() {
 		err = errNotDir
 	}
 	if err == nil {
-		err = s.m.fs.access(s.uid, full, 1)
+		err = s.m.fs.access(s.who(), full, 1)
 	}
 	if err != nil {
 		return s.complain(2, "cd: can't cd to %s: %v", dir, err)
 	}
 	old := s.dir
-	s.dir = full
+	s.chdir(full)
 	if err := s.assign("OLDPWD", old); err != nil {
 		return s.complain(1, "cd: %v", err)
 	}
@@ -409,7 +409,7 @@ func (s *shell) pwd(args []string) int {
 		switch a {
 		case "-L":
 		case "-P":
-			real, err := s.m.fs.realpath(s.uid, dir)
+			real, err := s.m.fs.realpath(s.who(), dir)
 			if err != nil {
 				return s.complain(1, "pwd: %v", err)
 			}
@@ -490,7 +490,7 @@ func (s *shell) commandBuiltin(args []string) int {
 	if err != nil {
 		return s.usage("%v", err)
 	}
-	return t.run(func() int { return t.exec(t.name, args, t.environ()) })
+	return s.foreground(t.proc, func() int { return t.exec(t.name, args, t.environ()) })
 }
 
 func (s *shell) typeBuiltin(args []string) int { return s.describe(args[1:], false) }

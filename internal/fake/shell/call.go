@@ -156,7 +156,7 @@ func (s *shell) program(c *syntax.CallExpr, args []string, redirs []*syntax.Redi
 		s.stop(fail(2, err.Error()))
 		return
 	}
-	s.status = t.run(func() int { return run(t) })
+	s.status = s.foreground(t.proc, func() int { return run(t) })
 }
 
 // execBuiltin replaces the shell by a program, or only its descriptors.

@@ -385,7 +385,7 @@ func gzipMain(t *tool) int {
 		}
 		done()
 		if err == nil && out != t.out && !f.has('k') {
-			err = t.m.fs.remove(t.uid, t.abs(name), false)
+			err = t.m.fs.remove(t.who(), t.abs(name), false)
 		}
 		if err != nil {
 			status = t.failed(name, err)

@@ -18,6 +18,7 @@ const (
 	errNameLong   errno = "File name too long"
 	errNoSpace    errno = "No space left on device"
 	errBusy       errno = "Device or resource busy"
+	errReadOnly   errno = "Read-only file system"
 	errNoDevice   errno = "No such device or address"
 	errBadFD      errno = "Bad file descriptor"
 	errPipe       errno = "Broken pipe"

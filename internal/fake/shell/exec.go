@@ -13,11 +13,15 @@ const maxInterpreters = 4
 // exec runs a program in p itself, to its end, and returns its exit status. who speaks in messages.
 func (p *proc) exec(who string, args, env []string) int {
 	var why error
+	exe := ""
 	for range maxInterpreters {
 		name, head, err := p.lookPath(args[0], envGet(env, "PATH"))
 		why = err
 		if err != nil {
 			break
+		}
+		if exe == "" {
+			exe = name
 		}
 		if applet, ok := bytes.CutPrefix(head, []byte(appletMagic)); ok {
 			run := findApplet(strings.TrimSpace(string(applet)))
@@ -25,6 +29,7 @@ func (p *proc) exec(who string, args, env []string) int {
 				why = errExecFormat
 				break
 			}
+			p.become(exe, args, env)
 			return runTool(p, run, args, env)
 		}
 		line, _, _ := bytes.Cut(head, []byte("\n"))
@@ -72,7 +77,7 @@ func interpreterArgs(by, arg string) []string {
 func (p *proc) lookPath(name, path string) (string, []byte, error) {
 	const headSize = 256
 	if strings.Contains(name, "/") {
-		head, err := p.m.fs.head(p.uid, p.abs(name), headSize)
+		head, err := p.m.fs.head(p.who(), p.abs(name), headSize)
 		return name, head, err
 	}
 	if path == "" {
@@ -87,12 +92,12 @@ func (p *proc) lookPath(name, path string) (string, []byte, error) {
 		if dir == "" {
 			full = "./" + name
 		}
-		head, err := p.m.fs.head(p.uid, p.abs(full), headSize)
+		head, err := p.m.fs.head(p.who(), p.abs(full), headSize)
 		if err == nil {
 			return full, head, nil
 		}
 		if err == errAccess {
-			if i, err := p.m.fs.stat(p.uid, p.abs(full), true); err == nil && i.mode.IsRegular() {
+			if i, err := p.m.fs.stat(p.who(), p.abs(full), true); err == nil && i.mode.IsRegular() {
 				found = errAccess
 			}
 		}
@@ -105,6 +110,7 @@ func (p *proc) askHook(args, env []string) (int, bool) {
 	if p.m.hook == nil {
 		return 0, false
 	}
+	p.become(args[0], args, env)
 	vars := map[string]string{}
 	for _, kv := range env {
 		k, v, _ := strings.Cut(kv, "=")
@@ -113,7 +119,7 @@ func (p *proc) askHook(args, env []string) (int, bool) {
 	exit, known := p.m.hook(p.ctx, Command{
 		Args: args, Env: vars, Dir: p.dir, User: p.name,
 		Stdin: hookStream{p, p.fds[0]}, Stdout: hookStream{p, p.fds[1]}, Stderr: hookStream{p, p.fds[2]},
-		Exec: p.m.hook,
+		Exec: p.m.hook, parent: p,
 	})
 	p.checkAlive()
 	return exit, known
@@ -129,7 +135,7 @@ func (s hookStream) Read(b []byte) (int, error) {
 	if s.d == nil {
 		return 0, errBadFD
 	}
-	n, err := s.d.f.read(s.p.ctx, b)
+	n, err := s.d.f.read(s.p, b)
 	return n, s.err(err)
 }
 
@@ -137,7 +143,7 @@ func (s hookStream) Write(b []byte) (int, error) {
 	if s.d == nil {
 		return 0, errBadFD
 	}
-	n, err := s.d.f.write(s.p.ctx, b)
+	n, err := s.d.f.write(s.p, b)
 	return n, s.err(err)
 }
 

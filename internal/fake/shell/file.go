@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"context"
 	"io"
 	"io/fs"
 	"math/rand/v2"
@@ -9,10 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// file is something open. read and write may be called from many goroutines, and return errKilled if ctx ends first.
+// file is something open. read and write may be called from many goroutines, and return errKilled if the process is killed
+// first. They do nothing while it is stopped.
 type file interface {
-	read(ctx context.Context, b []byte) (int, error)
-	write(ctx context.Context, b []byte) (int, error)
+	read(p *proc, b []byte) (int, error)
+	write(p *proc, b []byte) (int, error)
 	close()
 }
 
@@ -42,7 +42,7 @@ func (d *desc) dup() *desc {
 
 // openFile opens a path for the process, devices included.
 func (p *proc) openFile(name string, flags openFlag) (*desc, error) {
-	h, err := p.m.fs.open(p.uid, p.abs(name), flags, fs.FileMode(0o666&^p.umask))
+	h, err := p.m.fs.open(p.who(), p.abs(name), flags, fs.FileMode(0o666&^p.umask))
 	if err != nil {
 		return nil, err
 	}
@@ -65,14 +65,14 @@ func (p *proc) openFile(name string, flags openFlag) (*desc, error) {
 // regular is an open file or folder of the file system.
 type regular struct{ h *handle }
 
-func (r regular) read(_ context.Context, b []byte) (int, error)  { return r.h.readAt(b) }
-func (r regular) write(_ context.Context, b []byte) (int, error) { return r.h.writeAt(b) }
-func (r regular) close()                                         { r.h.close() }
+func (r regular) read(_ *proc, b []byte) (int, error)  { return r.h.readAt(b) }
+func (r regular) write(_ *proc, b []byte) (int, error) { return r.h.writeAt(b) }
+func (r regular) close()                               { r.h.close() }
 
 // device is /dev/null and its like.
 type device string
 
-func (d device) read(_ context.Context, b []byte) (int, error) {
+func (d device) read(_ *proc, b []byte) (int, error) {
 	switch d {
 	case "null":
 		return 0, io.EOF
@@ -86,7 +86,7 @@ func (d device) read(_ context.Context, b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (d device) write(_ context.Context, b []byte) (int, error) {
+func (d device) write(_ *proc, b []byte) (int, error) {
 	if d == "full" {
 		return 0, errNoSpace
 	}
@@ -98,9 +98,27 @@ func (d device) close() {}
 // document is the text of a here-document.
 type document struct{ r *strings.Reader }
 
-func (d document) read(_ context.Context, b []byte) (int, error) { return d.r.Read(b) }
-func (d document) write(context.Context, []byte) (int, error)    { return 0, errBadFD }
-func (d document) close()                                        {}
+func (d document) read(_ *proc, b []byte) (int, error) { return d.r.Read(b) }
+func (d document) write(*proc, []byte) (int, error)    { return 0, errBadFD }
+func (d document) close()                              {}
+
+// take locks a file for p, which does not hold it up while it is stopped.
+func (p *proc) take(lock chan struct{}) error {
+	for {
+		select {
+		case lock <- struct{}{}:
+		case <-p.ctx.Done():
+			return errKilled
+		}
+		if p.stopped.Load() == nil {
+			return nil
+		}
+		<-lock
+		if err := p.hold(); err != nil {
+			return err
+		}
+	}
+}
 
 // output is a writer of the caller's. The channel serves as a lock under which a goroutine may block.
 type output struct {
@@ -115,14 +133,12 @@ func newOutput(w io.Writer) file {
 	return &output{w, make(chan struct{}, 1)}
 }
 
-func (o *output) read(context.Context, []byte) (int, error) { return 0, errBadFD }
+func (o *output) read(*proc, []byte) (int, error) { return 0, errBadFD }
 
 // write takes any failure of the caller's writer for a pipe that nobody reads any more.
-func (o *output) write(ctx context.Context, b []byte) (int, error) {
-	select {
-	case o.lock <- struct{}{}:
-	case <-ctx.Done():
-		return 0, errKilled
+func (o *output) write(p *proc, b []byte) (int, error) {
+	if err := p.take(o.lock); err != nil {
+		return 0, err
 	}
 	defer func() { <-o.lock }()
 	n, err := o.w.Write(b)
@@ -156,13 +172,28 @@ func newInput(r io.Reader) file {
 	return &input{r: r, lock: make(chan struct{}, 1)}
 }
 
-func (i *input) read(ctx context.Context, b []byte) (int, error) {
-	select {
-	case i.lock <- struct{}{}:
-	case <-ctx.Done():
-		return 0, errKilled
+func (i *input) read(p *proc, b []byte) (int, error) {
+	for {
+		if err := p.take(i.lock); err != nil {
+			return 0, err
+		}
+		err := i.await(p)
+		if err == nil && p.stopped.Load() != nil {
+			<-i.lock // others may have what has come
+			continue
+		}
+		n := 0
+		if err == nil {
+			n = copy(b, i.buf)
+			i.buf = i.buf[n:]
+		}
+		<-i.lock
+		return n, err
 	}
-	defer func() { <-i.lock }()
+}
+
+// await waits for something to read. The lock is held.
+func (i *input) await(p *proc) error {
 	for len(i.buf) == 0 && i.err == nil {
 		if i.pending == nil {
 			done := make(chan readResult, 1)
@@ -176,17 +207,15 @@ func (i *input) read(ctx context.Context, b []byte) (int, error) {
 		select {
 		case res := <-i.pending:
 			i.buf, i.err, i.pending = res.b, res.err, nil
-		case <-ctx.Done():
-			return 0, errKilled
+		case <-p.ctx.Done():
+			return errKilled
 		}
 	}
 	if len(i.buf) == 0 {
-		return 0, io.EOF // the caller's reader has failed or ended
+		return io.EOF // the caller's reader has failed or ended
 	}
-	n := copy(b, i.buf)
-	i.buf = i.buf[n:]
-	return n, nil
+	return nil
 }
 
-func (i *input) write(context.Context, []byte) (int, error) { return 0, errBadFD }
-func (i *input) close()                                     {}
+func (i *input) write(*proc, []byte) (int, error) { return 0, errBadFD }
+func (i *input) close()                           {}

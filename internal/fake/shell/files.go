@@ -58,7 +58,7 @@ func cleanPath(name string) string { return path.Clean(name) }
 func inDir(dir, name string) string { return strings.TrimSuffix(dir, "/") + "/" + name }
 
 func (t *tool) stat(name string, follow bool) (info, error) {
-	return t.m.fs.stat(t.uid, t.abs(name), follow)
+	return t.m.fs.stat(t.who(), t.abs(name), follow)
 }
 
 func (t *tool) isDir(name string) bool {
@@ -69,7 +69,7 @@ func (t *tool) isDir(name string) bool {
 // list returns the entries of a folder, and counts as work.
 func (t *tool) list(name string) ([]info, error) {
 	t.step(1)
-	return t.m.fs.readDir(t.uid, t.abs(name))
+	return t.m.fs.readDir(t.who(), t.abs(name))
 }
 
 // walk calls do for name and all below it, a folder before what it holds, or after it if before is false. Of what cannot
@@ -214,7 +214,7 @@ func chmodMain(t *tool) int {
 		}
 		mode, err := parseMode(args[0], i.mode, t.umask)
 		if err == nil {
-			err = t.m.fs.chmod(t.uid, t.abs(name), mode)
+			err = t.m.fs.chmod(t.who(), t.abs(name), mode)
 		}
 		if err != nil {
 			status = t.failed(name, err)
@@ -256,7 +256,7 @@ func chownMain(t *tool) int {
 	set := func(name string, _ info, depth int) bool {
 		if depth < 0 {
 			status = 1
-		} else if err := t.m.fs.chown(t.uid, t.abs(name), u.uid); err != nil {
+		} else if err := t.m.fs.chown(t.who(), t.abs(name), u.uid); err != nil {
 			status = t.failed(name, err)
 		}
 		return true
@@ -292,10 +292,10 @@ func (t *tool) copyFile(from, to string, i info, keepTime bool) error {
 		if !keepTime {
 			mode &^= fs.FileMode(t.umask)
 		}
-		err = t.m.fs.chmod(t.uid, t.abs(to), mode)
+		err = t.m.fs.chmod(t.who(), t.abs(to), mode)
 	}
 	if err == nil && keepTime {
-		err = t.m.fs.chtimes(t.uid, t.abs(to), i.mtime)
+		err = t.m.fs.chtimes(t.who(), t.abs(to), i.mtime)
 	}
 	return err
 }
@@ -308,18 +308,18 @@ func (t *tool) copyTree(from, to string, follow, keepTime bool) error {
 	}
 	switch {
 	case i.mode&fs.ModeSymlink != 0:
-		return t.m.fs.symlink(t.uid, i.target, t.abs(to))
+		return t.m.fs.symlink(t.who(), i.target, t.abs(to))
 	case !i.mode.IsDir():
 		if j, err := t.stat(to, true); err == nil && i.inode == j.inode {
 			return errno("'" + from + "' and '" + to + "' are the same file")
 		}
 		return t.copyFile(from, to, i, keepTime)
 	}
-	src, _ := t.m.fs.realpath(t.uid, t.abs(from))
-	if dst, err := t.m.fs.realpath(t.uid, t.abs(path.Dir(to))); err == nil && strings.HasPrefix(dst+"/", src+"/") {
+	src, _ := t.m.fs.realpath(t.who(), t.abs(from))
+	if dst, err := t.m.fs.realpath(t.who(), t.abs(path.Dir(to))); err == nil && strings.HasPrefix(dst+"/", src+"/") {
 		return errno("cannot copy a folder into itself")
 	}
-	if err := t.m.fs.mkdir(t.uid, t.abs(to), i.mode&fs.ModePerm); err != nil && !t.isDir(to) {
+	if err := t.m.fs.mkdir(t.who(), t.abs(to), i.mode&fs.ModePerm); err != nil && !t.isDir(to) {
 		return err
 	}
 	list, err := t.list(from)
@@ -332,7 +332,7 @@ func (t *tool) copyTree(from, to string, follow, keepTime bool) error {
 		}
 	}
 	if keepTime {
-		return t.m.fs.chtimes(t.uid, t.abs(to), i.mtime)
+		return t.m.fs.chtimes(t.who(), t.abs(to), i.mtime)
 	}
 	return nil
 }
@@ -378,8 +378,8 @@ func cpMain(t *tool) int {
 				return nil
 			}
 		}
-		if f.has('f') && err == nil && !i.mode.IsDir() && t.m.fs.access(t.uid, t.abs(to), 2) == errAccess {
-			_ = t.m.fs.remove(t.uid, t.abs(to), false)
+		if f.has('f') && err == nil && !i.mode.IsDir() && t.m.fs.access(t.who(), t.abs(to), 2) == errAccess {
+			_ = t.m.fs.remove(t.who(), t.abs(to), false)
 		}
 		err = t.copyTree(from, to, follow, f.has('p') || f.has('a'))
 		if err == nil && f.has('v') {
@@ -400,7 +400,7 @@ func mvMain(t *tool) int {
 				return nil
 			}
 		}
-		err := t.m.fs.rename(t.uid, t.abs(from), t.abs(to))
+		err := t.m.fs.rename(t.who(), t.abs(from), t.abs(to))
 		if err == nil && f.has('v') {
 			t.say("'" + from + "' -> '" + to + "'")
 		}
@@ -418,17 +418,17 @@ func lnMain(t *tool) int {
 	}
 	if last := len(args) - 1; f.has('n') && last == 1 {
 		if i, err := t.stat(args[last], false); err == nil && i.target != "" && f.has('f') {
-			_ = t.m.fs.remove(t.uid, t.abs(args[last]), false)
+			_ = t.m.fs.remove(t.who(), t.abs(args[last]), false)
 		}
 	}
 	return t.targets(args, func(from, to string) error {
 		if i, err := t.stat(to, false); err == nil && f.has('f') && !i.mode.IsDir() {
-			_ = t.m.fs.remove(t.uid, t.abs(to), false)
+			_ = t.m.fs.remove(t.who(), t.abs(to), false)
 		}
 		if f.has('s') {
-			return t.m.fs.symlink(t.uid, from, t.abs(to))
+			return t.m.fs.symlink(t.who(), from, t.abs(to))
 		}
-		return t.m.fs.hardlink(t.uid, t.abs(from), t.abs(to))
+		return t.m.fs.hardlink(t.who(), t.abs(from), t.abs(to))
 	})
 }
 
@@ -451,12 +451,12 @@ func mkdirMain(t *tool) int {
 	for _, name := range args {
 		_, existed := t.stat(name, true)
 		if f.has('p') {
-			err = t.m.fs.mkdirAll(t.uid, t.abs(name), perm)
+			err = t.m.fs.mkdirAll(t.who(), t.abs(name), perm)
 		} else {
-			err = t.m.fs.mkdir(t.uid, t.abs(name), perm)
+			err = t.m.fs.mkdir(t.who(), t.abs(name), perm)
 		}
 		if err == nil && f.has('m') && existed != nil {
-			err = t.m.fs.chmod(t.uid, t.abs(name), mode)
+			err = t.m.fs.chmod(t.who(), t.abs(name), mode)
 		}
 		if err != nil {
 			status = t.complain("can't create directory '%s': %v", name, err)
@@ -473,7 +473,7 @@ func rmdirMain(t *tool) int {
 	status := 0
 	for _, name := range args {
 		for {
-			if err := t.m.fs.remove(t.uid, t.abs(name), true); err != nil {
+			if err := t.m.fs.remove(t.who(), t.abs(name), true); err != nil {
 				status = t.complain("'%s': %v", name, err)
 				break
 			}
@@ -517,7 +517,7 @@ func rmMain(t *tool) int {
 					status = 1
 					return false
 				}
-				if err := t.m.fs.remove(t.uid, t.abs(name), i.mode.IsDir()); err != nil {
+				if err := t.m.fs.remove(t.who(), t.abs(name), i.mode.IsDir()); err != nil {
 					status = t.complain("can't remove '%s': %v", name, err)
 				} else if f.has('v') {
 					t.say("removed '" + name + "'")
@@ -564,7 +564,7 @@ func touchMain(t *tool) int {
 			}
 			d.release()
 		}
-		if err := t.m.fs.chtimes(t.uid, t.abs(name), when); err != nil {
+		if err := t.m.fs.chtimes(t.who(), t.abs(name), when); err != nil {
 			status = t.failed(name, err)
 		}
 	}
@@ -667,10 +667,10 @@ func mktempMain(t *tool) int {
 			return t.say(name)
 		}
 		if f.has('d') {
-			err = t.m.fs.mkdir(t.uid, t.abs(name), 0o700)
+			err = t.m.fs.mkdir(t.who(), t.abs(name), 0o700)
 		} else {
 			var h *handle
-			if h, err = t.m.fs.open(t.uid, t.abs(name), openWrite|openCreate|openExclusive, 0o600); err == nil {
+			if h, err = t.m.fs.open(t.who(), t.abs(name), openWrite|openCreate|openExclusive, 0o600); err == nil {
 				h.close()
 			}
 		}
@@ -702,9 +702,9 @@ func realpathMain(t *tool) int {
 				continue
 			}
 			text = i.target
-		} else if text, err = t.m.fs.realpath(t.uid, t.abs(name)); err != nil {
+		} else if text, err = t.m.fs.realpath(t.who(), t.abs(name)); err != nil {
 			// The last element need not exist.
-			dir, err2 := t.m.fs.realpath(t.uid, t.abs(path.Dir(name)))
+			dir, err2 := t.m.fs.realpath(t.who(), t.abs(path.Dir(name)))
 			if err != errNotExist || err2 != nil || f.has('e') {
 				status = 1
 				if t.name == "realpath" {
@@ -1082,7 +1082,7 @@ func (p *findParser) primary() finder {
 	case "-delete":
 		p.acts, p.delete = true, true
 		return func(n string, i info, d int) bool {
-			err := p.t.m.fs.remove(p.t.uid, p.t.abs(n), i.mode.IsDir())
+			err := p.t.m.fs.remove(p.t.who(), p.t.abs(n), i.mode.IsDir())
 			if err != nil && n != "." {
 				p.status = p.t.failed(n, err)
 			}
@@ -1182,7 +1182,7 @@ func (p *findParser) exec() finder {
 			p.status = t.complain("%v", err)
 			return false
 		}
-		return c.run(func() int { return c.exec(t.name, argv, t.env) }) == 0
+		return t.foreground(c, func() int { return c.exec(t.name, argv, t.env) }) == 0
 	}
 	if all {
 		full := argv[:len(argv)-1]

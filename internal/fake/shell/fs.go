@@ -3,7 +3,9 @@ package shell
 import (
 	"io"
 	"io/fs"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,13 +21,15 @@ const (
 )
 
 // An FS is a file system in memory, with folders, files, symbolic and hard links, a few devices, owners, modes and
-// modification times. It is safe for concurrent use, by any number of calls of [Run] too. The zero FS is not usable.
+// modification times, and the processes of all calls of [Run] on it, which /proc shows. It is safe for concurrent use, by
+// any number of calls of Run too. The zero FS is not usable.
 type FS struct {
 	mu    sync.Mutex // held for memory operations only
 	root  *node
 	used  int64
 	quota int64
 	inode int64
+	procs *table
 }
 
 // node is a file. All fields are guarded by FS.mu.
@@ -40,13 +44,23 @@ type node struct {
 	entries map[string]*node // of a folder
 	target  string           // of a symbolic link
 	device  string           // of a device
+	shown   bool             // it belongs to /proc and is made whenever somebody looks
+	view    view             // of a folder of /proc: what it holds
+	text    textFunc         // of a file of /proc: what it tells
 }
 
+// who is a process in the eyes of the file system.
+type who struct{ uid, pid int }
+
+// root is somebody who may do everything and is no process.
+var root = who{}
+
 // NewFS returns a file system with the utilities in /bin (and /usr/bin, which is the same), /dev/null and its like,
-// /etc/passwd with root and a user "user" (uid 1000), their homes, and /tmp.
+// /etc/passwd with root and a user "user" (uid 1000), their homes, /tmp, and /proc.
 func NewFS() *FS {
-	f := &FS{quota: defaultQuota}
+	f := &FS{quota: defaultQuota, procs: newTable()}
 	f.root = f.newNode(fs.ModeDir|0o755, 0)
+	f.root.entries["proc"] = f.procs.folder()
 	must := func(err error) {
 		if err != nil {
 			panic("shell: new file system: " + err.Error())
@@ -54,14 +68,14 @@ func NewFS() *FS {
 	}
 	const dirs = "/bin /dev /etc /home /home/user /root /tmp /usr /usr/local /usr/local/bin /var /var/tmp"
 	for dir := range strings.FieldsSeq(dirs) {
-		must(f.mkdir(0, dir, 0o755))
+		must(f.mkdir(root, dir, 0o755))
 	}
-	must(f.symlink(0, "../bin", "/usr/bin"))
-	must(f.symlink(0, "bin", "/sbin"))
-	must(f.chmod(0, "/root", 0o700))
-	must(f.chmod(0, "/tmp", fs.ModeSticky|0o777))
-	must(f.chmod(0, "/var/tmp", fs.ModeSticky|0o777))
-	must(f.chown(0, "/home/user", 1000))
+	must(f.symlink(root, "../bin", "/usr/bin"))
+	must(f.symlink(root, "bin", "/sbin"))
+	must(f.chmod(root, "/root", 0o700))
+	must(f.chmod(root, "/tmp", fs.ModeSticky|0o777))
+	must(f.chmod(root, "/var/tmp", fs.ModeSticky|0o777))
+	must(f.chown(root, "/home/user", 1000))
 	for _, dev := range []string{"null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr"} {
 		must(f.addNode("/dev/"+dev, &node{mode: fs.ModeDevice | fs.ModeCharDevice | 0o666, device: dev}))
 	}
@@ -103,11 +117,11 @@ func (f *FS) writeFile(name string, r io.Reader) error {
 		return errNameLong
 	}
 	if i := strings.LastIndexByte(name, '/'); i > 0 {
-		if err := f.mkdirAll(0, name[:i], 0o755); err != nil {
+		if err := f.mkdirAll(root, name[:i], 0o755); err != nil {
 			return err
 		}
 	}
-	h, err := f.open(0, name, openWrite|openCreate|openTruncate, 0o644)
+	h, err := f.open(root, name, openWrite|openCreate|openTruncate, 0o644)
 	if err != nil {
 		return err
 	}
@@ -143,7 +157,7 @@ func (f *FS) readFile(name string, w io.Writer) error {
 	if !strings.HasPrefix(name, "/") {
 		return errInvalid
 	}
-	h, err := f.open(0, name, openRead, 0)
+	h, err := f.open(root, name, openRead, 0)
 	if err != nil {
 		return err
 	}
@@ -183,14 +197,14 @@ func (f *FS) newNode(mode fs.FileMode, uid int) *node {
 func (f *FS) addNode(name string, n *node) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(0, name, false)
+	pl, err := f.walk(root, name, false)
 	if err != errNotExist || pl.dir == nil {
 		return errExist
 	}
 	f.inode++
 	n.inode, n.mtime = f.inode, time.Now()
 	f.used += int64(len(n.data))
-	return f.link(0, pl, n)
+	return f.link(root, pl, n)
 }
 
 // place is where a path leads.
@@ -203,7 +217,7 @@ type place struct {
 
 // walk resolves an absolute path. With errNotExist, a place with a dir tells where the file would be made.
 // A symbolic link at the end is followed if follow is set or the path ends in a slash. FS.mu is held.
-func (f *FS) walk(uid int, name string, follow bool) (place, error) {
+func (f *FS) walk(w who, name string, follow bool) (place, error) {
 	type step struct {
 		n    *node
 		name string
@@ -225,7 +239,7 @@ func (f *FS) walk(uid int, name string, follow bool) (place, error) {
 		if !cur.mode.IsDir() {
 			return place{}, errNotDir
 		}
-		if !cur.allows(uid, 1) {
+		if !cur.allows(w, 1) {
 			return place{}, errAccess
 		}
 		dots = part == ".." || part == "."
@@ -241,7 +255,7 @@ func (f *FS) walk(uid int, name string, follow bool) (place, error) {
 		if len(part) > maxName {
 			return place{}, errNameLong
 		}
-		n := cur.entries[part]
+		n := cur.entry(w, part)
 		last := len(todo) == 0
 		switch {
 		case n == nil && last:
@@ -278,32 +292,54 @@ func (f *FS) walk(uid int, name string, follow bool) (place, error) {
 	return pl, nil
 }
 
-// allows reports whether uid may read (4), write (2) or enter or execute (1) the node. Groups are not told apart from
+// entry returns what a folder holds under a name, or nil.
+func (n *node) entry(w who, name string) *node {
+	if n.view != nil {
+		return n.view.entry(w, name)
+	}
+	return n.entries[name]
+}
+
+// names returns the names of all that a folder holds, sorted.
+func (n *node) names(w who) []string {
+	if n.view != nil {
+		return slices.Sorted(slices.Values(n.view.names(w)))
+	}
+	return slices.Sorted(maps.Keys(n.entries))
+}
+
+// allows reports whether w may read (4), write (2) or enter or execute (1) the node. Groups are not told apart from
 // others. Root may do everything but execute what nobody may.
-func (n *node) allows(uid int, bits fs.FileMode) bool {
-	if uid == 0 {
+func (n *node) allows(w who, bits fs.FileMode) bool {
+	if w.uid == 0 {
 		return bits&1 == 0 || n.mode.IsDir() || n.mode&0o111 != 0
 	}
-	if n.uid == uid {
+	if n.uid == w.uid {
 		bits <<= 6
 	}
 	return n.mode&bits == bits
 }
 
-// mayChange reports whether uid may make or remove entries of the folder, and remove child if it is not nil.
-func (n *node) mayChange(uid int, child *node) error {
-	if !n.allows(uid, 2) || !n.allows(uid, 1) {
+// mayChange reports whether w may make or remove entries of the folder, and remove child if it is not nil.
+func (n *node) mayChange(w who, child *node) error {
+	if n.shown {
+		return errReadOnly
+	}
+	if child != nil && child.shown {
+		return errBusy // /proc itself
+	}
+	if !n.allows(w, 2) || !n.allows(w, 1) {
 		return errAccess
 	}
-	if child != nil && n.mode&fs.ModeSticky != 0 && uid != 0 && uid != n.uid && uid != child.uid {
+	if child != nil && n.mode&fs.ModeSticky != 0 && w.uid != 0 && w.uid != n.uid && w.uid != child.uid {
 		return errPerm
 	}
 	return nil
 }
 
 // link enters n into the tree and charges the quota for the entry. FS.mu is held.
-func (f *FS) link(uid int, pl place, n *node) error {
-	if err := pl.dir.mayChange(uid, nil); err != nil {
+func (f *FS) link(w who, pl place, n *node) error {
+	if err := pl.dir.mayChange(w, nil); err != nil {
 		return err
 	}
 	cost := int64(nodeCost + len(pl.base) + len(n.target))
@@ -351,13 +387,14 @@ type handle struct {
 	f     *FS
 	n     *node
 	flags openFlag
-	off   int64 // guarded by f.mu
+	off   int64  // guarded by f.mu
+	told  []byte // of a file of /proc: what it told at the first read; guarded by f.mu
 }
 
-func (f *FS) open(uid int, name string, flags openFlag, perm fs.FileMode) (*handle, error) {
+func (f *FS) open(w who, name string, flags openFlag, perm fs.FileMode) (*handle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, true)
+	pl, err := f.walk(w, name, true)
 	switch {
 	case err == nil && flags&openExclusive != 0:
 		return nil, errExist
@@ -365,8 +402,11 @@ func (f *FS) open(uid int, name string, flags openFlag, perm fs.FileMode) (*hand
 		if pl.n.mode.IsDir() && flags&openWrite != 0 {
 			return nil, errIsDir
 		}
-		if flags&openRead != 0 && !pl.n.allows(uid, 4) || flags&openWrite != 0 && !pl.n.allows(uid, 2) {
+		if flags&openRead != 0 && !pl.n.allows(w, 4) || flags&openWrite != 0 && !pl.n.allows(w, 2) {
 			return nil, errAccess
+		}
+		if flags&openWrite != 0 && pl.n.shown {
+			return nil, errReadOnly
 		}
 		if flags&openTruncate != 0 && pl.n.mode.IsRegular() {
 			f.used -= int64(len(pl.n.data))
@@ -376,8 +416,8 @@ func (f *FS) open(uid int, name string, flags openFlag, perm fs.FileMode) (*hand
 		if strings.HasSuffix(name, "/") {
 			return nil, errIsDir
 		}
-		pl.n = f.newNode(perm, uid)
-		if err := f.link(uid, pl, pl.n); err != nil {
+		pl.n = f.newNode(perm, w.uid)
+		if err := f.link(w, pl, pl.n); err != nil {
 			return nil, err
 		}
 	default:
@@ -397,10 +437,22 @@ func (h *handle) readAt(b []byte) (int, error) {
 		return 0, errIsDir
 	case len(b) == 0:
 		return 0, nil
-	case h.off >= int64(len(h.n.data)):
+	}
+	data := h.n.data
+	if h.n.text != nil {
+		if h.told == nil {
+			text, err := h.n.text()
+			if err != nil {
+				return 0, err
+			}
+			h.told = append([]byte{}, text...)
+		}
+		data = h.told
+	}
+	if h.off >= int64(len(data)) {
 		return 0, io.EOF
 	}
-	n := copy(b, h.n.data[h.off:])
+	n := copy(b, data[h.off:])
 	h.off += int64(n)
 	return n, nil
 }

@@ -2,7 +2,6 @@ package shell
 
 import (
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +18,14 @@ type info struct {
 	inode  int64
 	target string
 	device string
+	shown  bool
 }
 
 func (n *node) info(name string) info {
 	i := info{
 		name: name, mode: n.mode, size: int64(len(n.data)), mtime: n.mtime,
 		uid: n.uid, links: n.links, inode: n.inode, target: n.target, device: n.device,
+		shown: n.shown,
 	}
 	switch {
 	case n.mode.IsDir():
@@ -41,104 +42,106 @@ func (n *node) info(name string) info {
 	return i
 }
 
-func (f *FS) stat(uid int, name string, follow bool) (info, error) {
+func (f *FS) stat(w who, name string, follow bool) (info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, follow)
+	pl, err := f.walk(w, name, follow)
 	if err != nil {
 		return info{}, err
 	}
 	return pl.n.info(pl.base), nil
 }
 
-// access reports whether uid may use the file as the bits say: 4 read, 2 write, 1 execute or enter.
-func (f *FS) access(uid int, name string, bits fs.FileMode) error {
+// access reports whether w may use the file as the bits say: 4 read, 2 write, 1 execute or enter.
+func (f *FS) access(w who, name string, bits fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, true)
-	if err == nil && !pl.n.allows(uid, bits) {
+	pl, err := f.walk(w, name, true)
+	if err == nil && !pl.n.allows(w, bits) {
 		err = errAccess
 	}
 	return err
 }
 
 // realpath returns the path without links and dots.
-func (f *FS) realpath(uid int, name string) (string, error) {
+func (f *FS) realpath(w who, name string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, true)
+	pl, err := f.walk(w, name, true)
 	return pl.path, err
 }
 
 // readDir lists a folder by name.
-func (f *FS) readDir(uid int, name string) ([]info, error) {
+func (f *FS) readDir(w who, name string) ([]info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, true)
+	pl, err := f.walk(w, name, true)
 	if err != nil {
 		return nil, err
 	}
 	if !pl.n.mode.IsDir() {
 		return nil, errNotDir
 	}
-	if !pl.n.allows(uid, 4) {
+	if !pl.n.allows(w, 4) {
 		return nil, errAccess
 	}
-	list := make([]info, 0, len(pl.n.entries))
-	for _, name := range slices.Sorted(maps.Keys(pl.n.entries)) {
-		list = append(list, pl.n.entries[name].info(name))
+	var list []info
+	for _, name := range pl.n.names(w) {
+		if n := pl.n.entry(w, name); n != nil { // else it has ended since
+			list = append(list, n.info(name))
+		}
 	}
 	return list, nil
 }
 
-// head returns the first bytes of a file that uid may execute.
-func (f *FS) head(uid int, name string, size int) ([]byte, error) {
+// head returns the first bytes of a file that w may execute.
+func (f *FS) head(w who, name string, size int) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, true)
+	pl, err := f.walk(w, name, true)
 	switch {
 	case err != nil:
 		return nil, err
-	case !pl.n.mode.IsRegular() || !pl.n.allows(uid, 1):
+	case !pl.n.mode.IsRegular() || !pl.n.allows(w, 1):
 		return nil, errAccess
 	}
 	return slices.Clone(pl.n.data[:min(size, len(pl.n.data))]), nil
 }
 
-func (f *FS) mkdir(uid int, name string, perm fs.FileMode) error {
+func (f *FS) mkdir(w who, name string, perm fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, false)
+	pl, err := f.walk(w, name, false)
 	switch {
 	case err == nil:
 		return errExist
 	case err != errNotExist || pl.dir == nil:
 		return err
 	}
-	return f.link(uid, pl, f.newNode(fs.ModeDir|perm, uid))
+	return f.link(w, pl, f.newNode(fs.ModeDir|perm, w.uid))
 }
 
 // mkdirAll makes a folder and its parents, and is content with what is there.
-func (f *FS) mkdirAll(uid int, name string, perm fs.FileMode) error {
+func (f *FS) mkdirAll(w who, name string, perm fs.FileMode) error {
 	for i := 1; i <= len(name); i++ {
 		if i < len(name) && name[i] != '/' {
 			continue
 		}
-		if err := f.mkdir(uid, name[:i], perm); err != nil && err != errExist {
+		if err := f.mkdir(w, name[:i], perm); err != nil && err != errExist {
 			return err
 		}
 	}
-	i, err := f.stat(uid, name, true)
+	i, err := f.stat(w, name, true)
 	if err == nil && !i.mode.IsDir() {
 		err = errNotDir
 	}
 	return err
 }
 
-func (f *FS) symlink(uid int, target, name string) error {
+func (f *FS) symlink(w who, target, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, false)
+	pl, err := f.walk(w, name, false)
 	switch {
 	case err == nil:
 		return errExist
@@ -149,36 +152,36 @@ func (f *FS) symlink(uid int, target, name string) error {
 	case len(target) > maxPath:
 		return errNameLong
 	}
-	n := f.newNode(fs.ModeSymlink|0o777, uid)
+	n := f.newNode(fs.ModeSymlink|0o777, w.uid)
 	n.target = target
-	return f.link(uid, pl, n)
+	return f.link(w, pl, n)
 }
 
-func (f *FS) hardlink(uid int, from, to string) error {
+func (f *FS) hardlink(w who, from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	src, err := f.walk(uid, from, false)
+	src, err := f.walk(w, from, false)
 	if err != nil {
 		return err
 	}
-	if src.n.mode.IsDir() || src.n.target != "" {
+	if src.n.mode.IsDir() || src.n.target != "" || src.n.shown {
 		return errPerm
 	}
-	dst, err := f.walk(uid, to, false)
+	dst, err := f.walk(w, to, false)
 	switch {
 	case err == nil:
 		return errExist
 	case err != errNotExist || dst.dir == nil:
 		return err
 	}
-	return f.link(uid, dst, src.n)
+	return f.link(w, dst, src.n)
 }
 
 // remove takes away a file or, with dir set, an empty folder.
-func (f *FS) remove(uid int, name string, dir bool) error {
+func (f *FS) remove(w who, name string, dir bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, strings.TrimRight(name, "/"), false)
+	pl, err := f.walk(w, strings.TrimRight(name, "/"), false)
 	switch {
 	case err != nil:
 		return err
@@ -191,21 +194,21 @@ func (f *FS) remove(uid int, name string, dir bool) error {
 	case len(pl.n.entries) > 0:
 		return errNotEmpty
 	}
-	if err := pl.dir.mayChange(uid, pl.n); err != nil {
+	if err := pl.dir.mayChange(w, pl.n); err != nil {
 		return err
 	}
 	f.unlink(pl)
 	return nil
 }
 
-func (f *FS) rename(uid int, from, to string) error {
+func (f *FS) rename(w who, from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	src, err := f.walk(uid, strings.TrimRight(from, "/"), false)
+	src, err := f.walk(w, strings.TrimRight(from, "/"), false)
 	if err != nil {
 		return err
 	}
-	dst, err := f.walk(uid, strings.TrimRight(to, "/"), false)
+	dst, err := f.walk(w, strings.TrimRight(to, "/"), false)
 	switch {
 	case err != nil && (err != errNotExist || dst.dir == nil):
 		return err
@@ -218,10 +221,10 @@ func (f *FS) rename(uid int, from, to string) error {
 	case src.n.mode.IsDir() && src.n.holds(dst.dir):
 		return errInvalid
 	}
-	if err := src.dir.mayChange(uid, src.n); err != nil {
+	if err := src.dir.mayChange(w, src.n); err != nil {
 		return err
 	}
-	if err := dst.dir.mayChange(uid, dst.n); err != nil {
+	if err := dst.dir.mayChange(w, dst.n); err != nil {
 		return err
 	}
 	if dst.n != nil {
@@ -259,15 +262,18 @@ func (n *node) holds(other *node) bool {
 	return false
 }
 
-// change applies set to a file that uid owns.
-func (f *FS) change(uid int, name string, set func(*node)) error {
+// change applies set to a file that w owns.
+func (f *FS) change(w who, name string, set func(*node)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	pl, err := f.walk(uid, name, true)
+	pl, err := f.walk(w, name, true)
 	if err != nil {
 		return err
 	}
-	if uid != 0 && uid != pl.n.uid {
+	if pl.n.shown {
+		return errReadOnly
+	}
+	if w.uid != 0 && w.uid != pl.n.uid {
 		return errPerm
 	}
 	set(pl.n)
@@ -276,17 +282,17 @@ func (f *FS) change(uid int, name string, set func(*node)) error {
 
 const permBits = fs.ModePerm | fs.ModeSticky | fs.ModeSetuid | fs.ModeSetgid
 
-func (f *FS) chmod(uid int, name string, perm fs.FileMode) error {
-	return f.change(uid, name, func(n *node) { n.mode = n.mode&^permBits | perm&permBits })
+func (f *FS) chmod(w who, name string, perm fs.FileMode) error {
+	return f.change(w, name, func(n *node) { n.mode = n.mode&^permBits | perm&permBits })
 }
 
-func (f *FS) chown(uid int, name string, owner int) error {
-	if uid != 0 {
+func (f *FS) chown(w who, name string, owner int) error {
+	if w.uid != 0 {
 		return errPerm
 	}
-	return f.change(uid, name, func(n *node) { n.uid = owner })
+	return f.change(w, name, func(n *node) { n.uid = owner })
 }
 
-func (f *FS) chtimes(uid int, name string, t time.Time) error {
-	return f.change(uid, name, func(n *node) { n.mtime = t })
+func (f *FS) chtimes(w who, name string, t time.Time) error {
+	return f.change(w, name, func(n *node) { n.mtime = t })
 }

@@ -68,21 +68,22 @@ func newShell(p *proc, name string, env []string) *shell {
 			s.vars[k] = variable{value: v, set: true, exported: true}
 		}
 	}
-	for k, v := range map[string]string{"OPTIND": "1", "PPID": fmt.Sprint(p.ppid), "PS4": "+ ", "IFS": " \t\n"} {
+	parent := p.m.fs.procs.kinship(p).parent
+	for k, v := range map[string]string{"OPTIND": "1", "PPID": fmt.Sprint(parent), "PS4": "+ ", "IFS": " \t\n"} {
 		if _, ok := s.vars[k]; !ok || k == "IFS" {
 			s.vars[k] = variable{value: v, set: true}
 		}
 	}
 	if pwd := s.vars["PWD"].value; pwd != "" && s.samePlace(pwd) {
-		s.dir = pwd
+		s.chdir(pwd)
 	}
 	s.vars["PWD"] = variable{value: s.dir, set: true, exported: true}
 	return s
 }
 
 func (s *shell) samePlace(pwd string) bool {
-	a, errA := s.m.fs.realpath(s.uid, pwd)
-	b, errB := s.m.fs.realpath(s.uid, s.dir)
+	a, errA := s.m.fs.realpath(s.who(), pwd)
+	b, errB := s.m.fs.realpath(s.who(), s.dir)
 	return errA == nil && errB == nil && a == b
 }
 
@@ -298,16 +299,29 @@ func (s *shell) inSubshell(body func(*shell)) {
 		s.stop(fail(2, err.Error()))
 		return
 	}
-	s.status = c.run(func() int {
+	s.status = s.foreground(c.proc, func() int {
 		body(c)
 		return c.finish()
 	})
 }
 
-// only runs all that a subshell has to do.
+// only runs all that a subshell has to do. What would be a process within this one, and nothing beside it, is this one.
 func (s *shell) only(list []*syntax.Stmt) {
 	if len(list) == 1 && !list[0].Negated && !list[0].Background {
-		s.tail, _ = list[0].Cmd.(*syntax.CallExpr)
+		switch cmd := list[0].Cmd.(type) {
+		case *syntax.CallExpr:
+			s.tail = cmd
+		case *syntax.Subshell:
+			s.step(1)
+			redirected, err := s.redirect(list[0].Redirs)
+			redirected.keep()
+			if err != nil {
+				s.redirectFailed(err)
+				return
+			}
+			s.only(cmd.Stmts)
+			return
+		}
 	}
 	s.stmts(list)
 }

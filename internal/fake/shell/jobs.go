@@ -7,36 +7,6 @@ import (
 	"strings"
 )
 
-// signalNames are the signals that scripts use, with their Linux numbers.
-func signalNames() map[string]int {
-	return map[string]int{
-		"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15,
-		"CHLD": 17, "CONT": 18, "STOP": 19, "TSTP": 20,
-	}
-}
-
-// parseSignal knows names with and without SIG, and numbers. 0 is EXIT for trap and a mere question for kill.
-func parseSignal(text string) (int, bool) {
-	if n, err := strconv.Atoi(text); err == nil {
-		return n, n >= 0 && n <= 64
-	}
-	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
-	if name == "EXIT" {
-		return 0, true
-	}
-	n, ok := signalNames()[name]
-	return n, ok
-}
-
-func signalName(n int) string {
-	for name, i := range signalNames() {
-		if i == n {
-			return name
-		}
-	}
-	return strconv.Itoa(n)
-}
-
 // trap sets what is done at the end or when a signal comes.
 func (s *shell) trap(args []string) int {
 	args = args[1:]
@@ -149,10 +119,12 @@ func (s *shell) waitFor(j *proc) (int, bool) {
 	for {
 		select {
 		case <-j.done:
+			s.checkAlive()
 			return j.status, true
 		case <-s.ctx.Done():
 			s.die()
 		case <-s.wake:
+			s.checkAlive()
 			s.mu.Lock()
 			n := 0
 			if len(s.pending) > 0 {
@@ -164,83 +136,4 @@ func (s *shell) waitFor(j *proc) (int, bool) {
 			}
 		}
 	}
-}
-
-// killBuiltin signals processes of this Run, which are the only ones there are.
-func (s *shell) killBuiltin(args []string) int { return killCommand(s.proc, args, s.job) }
-
-func killCommand(p *proc, args []string, job func(string) *proc) int {
-	complain := func(status int, text string) int {
-		p.errorf("kill: %s", text)
-		return status
-	}
-	args = args[1:]
-	n := int(signalTerm)
-	if len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--" {
-		name := args[0][1:]
-		switch {
-		case name == "l":
-			return listSignals(p, args[1:])
-		case name == "s" && len(args) > 1:
-			name = args[1]
-			args = args[1:]
-		}
-		var ok bool
-		if n, ok = parseSignal(name); !ok {
-			return complain(1, name+": bad signal")
-		}
-		args = args[1:]
-	}
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
-	if len(args) == 0 {
-		return complain(2, "usage: kill [-s signal | -signal] pid ...")
-	}
-	if n == 19 || n == 20 {
-		return complain(2, "stopping a process is not supported")
-	}
-	status := 0
-	for _, a := range args {
-		target := job(a)
-		pid, err := strconv.Atoi(a)
-		if target == nil && err == nil {
-			target = p.m.find(pid)
-		}
-		switch {
-		case err != nil && target == nil:
-			status = complain(1, a+": not a process number")
-		case pid < 0 || pid == 1:
-			status = complain(1, a+": "+errPerm.Error())
-		case pid == 0 && target == nil:
-			status = complain(1, a+": process groups are not supported")
-		case target == nil || target.ended():
-			status = complain(1, a+": "+errNoProcess.Error())
-		case n != 0 && n != 17 && n != 18:
-			target.signal(sig(n))
-		}
-	}
-	return status
-}
-
-func listSignals(p *proc, args []string) int {
-	var names []string
-	if len(args) > 0 {
-		for _, a := range args {
-			n, err := strconv.Atoi(a)
-			if err != nil {
-				n, _ = parseSignal(a)
-				names = append(names, strconv.Itoa(n))
-				continue
-			}
-			names = append(names, signalName(n&0x7f))
-		}
-	} else {
-		numbers := slices.Sorted(maps.Values(signalNames()))
-		for _, n := range numbers {
-			names = append(names, signalName(n))
-		}
-	}
-	_, err := p.write(1, []byte(strings.Join(names, "\n")+"\n"))
-	return b2i(err != nil)
 }

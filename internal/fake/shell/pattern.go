@@ -169,7 +169,7 @@ func (s *shell) globPart(found []string, dir, part string, last bool) []string {
 	rx, ok := compile(part, pattern.EntireString, "", "")
 	if !ok {
 		name := dir + unquoteMeta(part)
-		if _, err := s.m.fs.stat(s.uid, s.abs(name), false); err != nil && part != "" {
+		if _, err := s.m.fs.stat(s.who(), s.abs(name), false); err != nil && part != "" {
 			return found
 		}
 		if !last && part != "" || !last && dir != "" {
@@ -181,7 +181,7 @@ func (s *shell) globPart(found []string, dir, part string, last bool) []string {
 	if where == "" {
 		where = "."
 	}
-	list, err := s.m.fs.readDir(s.uid, s.abs(where))
+	list, err := s.m.fs.readDir(s.who(), s.abs(where))
 	if err != nil {
 		return found
 	}
@@ -193,7 +193,7 @@ func (s *shell) globPart(found []string, dir, part string, last bool) []string {
 			found = append(found, dir+e.name)
 			continue
 		}
-		if i, err := s.m.fs.stat(s.uid, s.abs(dir+e.name), true); err == nil && i.mode&fs.ModeDir != 0 {
+		if i, err := s.m.fs.stat(s.who(), s.abs(dir+e.name), true); err == nil && i.mode&fs.ModeDir != 0 {
 			found = append(found, dir+e.name+"/")
 		}
 	}

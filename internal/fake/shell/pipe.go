@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"context"
 	"io"
 	"sync"
 )
@@ -23,15 +22,15 @@ func newPipe() (r, w *desc) {
 	return newDesc(pipeReader{p}), newDesc(pipeWriter{p})
 }
 
-// wait lets go of the lock until something has changed.
-func (p *pipe) wait(ctx context.Context) error {
+// wait lets go of the lock until something has changed and q goes on.
+func (p *pipe) wait(q *proc) error {
 	ch := p.changed
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	select {
 	case <-ch:
-		return nil
-	case <-ctx.Done():
+		return q.hold()
+	case <-q.ctx.Done():
 		return errKilled
 	}
 }
@@ -43,7 +42,7 @@ func (p *pipe) notify() {
 
 type pipeReader struct{ p *pipe }
 
-func (r pipeReader) read(ctx context.Context, b []byte) (int, error) {
+func (r pipeReader) read(q *proc, b []byte) (int, error) {
 	p := r.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +50,7 @@ func (r pipeReader) read(ctx context.Context, b []byte) (int, error) {
 		if !p.writers {
 			return 0, io.EOF
 		}
-		if err := p.wait(ctx); err != nil {
+		if err := p.wait(q); err != nil {
 			return 0, err
 		}
 	}
@@ -64,7 +63,7 @@ func (r pipeReader) read(ctx context.Context, b []byte) (int, error) {
 	return n, nil
 }
 
-func (r pipeReader) write(context.Context, []byte) (int, error) { return 0, errBadFD }
+func (r pipeReader) write(*proc, []byte) (int, error) { return 0, errBadFD }
 
 func (r pipeReader) close() {
 	r.p.mu.Lock()
@@ -75,9 +74,9 @@ func (r pipeReader) close() {
 
 type pipeWriter struct{ p *pipe }
 
-func (w pipeWriter) read(context.Context, []byte) (int, error) { return 0, errBadFD }
+func (w pipeWriter) read(*proc, []byte) (int, error) { return 0, errBadFD }
 
-func (w pipeWriter) write(ctx context.Context, b []byte) (int, error) {
+func (w pipeWriter) write(q *proc, b []byte) (int, error) {
 	p := w.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +92,7 @@ func (w pipeWriter) write(ctx context.Context, b []byte) (int, error) {
 		if written == len(b) {
 			return written, nil
 		}
-		if err := p.wait(ctx); err != nil {
+		if err := p.wait(q); err != nil {
 			return written, err
 		}
 	}

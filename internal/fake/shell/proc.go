@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,66 +29,88 @@ type machine struct {
 	memory atomic.Int64
 	nested atomic.Int64 // commands within commands, over all processes
 
+	count int // of processes; guarded by fs.procs.mu
+
 	mu        sync.Mutex // held for memory operations only
-	procs     map[int]*proc
-	lastPID   int
 	tickBegan time.Time
 }
 
-// proc is a process. It lives in the goroutine that calls run; others may only signal it, and wait for done.
+// proc is a process. It lives in the goroutine that calls run; others may only signal it, look at what is guarded, and
+// wait for done.
 type proc struct {
 	user
-	m      *machine
-	pid    int
-	ppid   int
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when it has ended; then status may be read
-	status int
-	dir    string
-	umask  uint32
-	fds    map[int]*desc
-	memory int64
+	m       *machine
+	pid     int
+	began   time.Time
+	kinship // guarded by the table's lock
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when it has ended; then status may be read
+	status  int
+	umask   uint32
+	fds     map[int]*desc
+	memory  int64
+	stopped atomic.Pointer[chan struct{}] // nil: it goes on; else closed when it may
+	wake    chan struct{}                 // has an element when pending has one
 
-	mu      sync.Mutex     // guards the two below; held for memory operations only
+	mu      sync.Mutex // guards what follows; held for memory operations only
+	image   image
+	dir     string         // written by the process alone, which needs no lock to read it
 	traps   map[int]string // signals that do not kill; "" is ignored
 	pending []int          // caught signals whose trap has not run yet
-	wake    chan struct{}  // has an element when pending has one
+	held    sig            // what kills it once it goes on; 0: nothing
 }
 
-// sig is a signal, and as a cause of a process's context what killed it.
-type sig int
-
-const (
-	signalInt  sig = 2
-	signalKill sig = 9
-	signalPipe sig = 13
-	signalTerm sig = 15
-)
-
-func (s sig) Error() string { return "killed by signal " + strconv.Itoa(int(s)) }
+// image is the program that a process runs.
+type image struct {
+	exe       string // path
+	comm      string // name
+	args, env []string
+}
 
 // death unwinds the goroutine of a process that a signal ends, up to run.
 type death struct{ sig sig }
 
-// start makes a process without descriptors whose context comes from ctx.
-func (m *machine) start(ctx context.Context) (*proc, error) {
-	if ctx.Err() != nil {
-		return nil, errKilled
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.procs) >= maxProcs {
-		return nil, errCannotFork
-	}
-	m.lastPID++
+// newProc makes a process that is not in the table yet, without descriptors. Its context comes from ctx.
+func (m *machine) newProc(ctx context.Context) *proc {
 	p := &proc{
-		m: m, pid: m.lastPID, ppid: 1, umask: 0o22, fds: map[int]*desc{}, traps: map[int]string{},
+		m: m, began: time.Now(), umask: 0o22, fds: map[int]*desc{}, traps: map[int]string{},
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	m.procs[p.pid] = p
-	return p, nil
+	return p
+}
+
+// enter puts p into the table as a child of parent, in its group and session, or of init, as the leader of its own. While
+// the parent is stopped, nothing is born, and nothing ever when it has been killed. pid is 0 or a number that was taken.
+func (m *machine) enter(p, parent *proc, pid int) error {
+	t := m.fs.procs
+	for {
+		if parent != nil {
+			if err := parent.hold(); err != nil {
+				return err
+			}
+		}
+		t.mu.Lock()
+		if parent == nil || parent.stopped.Load() == nil && parent.ctx.Err() == nil {
+			break
+		}
+		t.mu.Unlock()
+	}
+	defer t.mu.Unlock()
+	if m.count >= maxProcs {
+		return errCannotFork
+	}
+	if p.pid = pid; pid == 0 || t.procs[pid] != nil {
+		p.pid = t.next()
+	}
+	p.kinship = kinship{initPID, p.pid, p.pid}
+	if parent != nil {
+		p.kinship = kinship{parent.pid, parent.group, parent.session}
+	}
+	m.count++
+	t.procs[p.pid] = p
+	return nil
 }
 
 // fork makes a child that shares the open files. A foreground child dies with its parent, a background one does not.
@@ -100,24 +120,51 @@ func (p *proc) fork(background bool) (*proc, error) {
 	if background {
 		ctx = p.m.ctx
 	}
-	c, err := p.m.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.user, c.ppid, c.dir, c.umask = p.user, p.pid, p.dir, p.umask
-	c.fds = maps.Clone(p.fds)
-	for _, d := range c.fds {
-		d.refs.Add(1)
-	}
+	c := p.m.newProc(ctx)
+	c.user, c.umask = p.user, p.umask
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	c.image, c.dir = p.image, p.dir
 	for s, action := range p.traps {
 		if action == "" {
 			c.traps[s] = ""
 		}
 	}
+	p.mu.Unlock()
+	switch err := p.m.enter(c, p, 0); err {
+	case nil:
+	case errKilled:
+		c.cancel(nil)
+		p.die()
+	default:
+		c.cancel(nil)
+		return nil, err
+	}
+	c.fds = maps.Clone(p.fds)
+	for _, d := range c.fds {
+		d.refs.Add(1)
+	}
 	return c, nil
 }
+
+// become is what exec does to a process before the program begins. Caught signals are as at first again.
+func (p *proc) become(exe string, args, env []string) {
+	const maxComm = 15
+	comm := exe[strings.LastIndexByte(exe, '/')+1:]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.image = image{exe: exe, comm: comm[:min(len(comm), maxComm)], args: args, env: env}
+	maps.DeleteFunc(p.traps, func(_ int, action string) bool { return action != "" })
+}
+
+// chdir sets the folder that relative paths begin in.
+func (p *proc) chdir(dir string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dir = dir
+}
+
+// who is how the file system knows the process.
+func (p *proc) who() who { return who{p.uid, p.pid} }
 
 // run is the life of the process: it calls body, ends the process and returns its exit status.
 func (p *proc) run(body func() int) (status int) {
@@ -144,9 +191,7 @@ func (p *proc) end() {
 	}
 	p.fds = nil
 	p.m.memory.Add(-p.memory)
-	p.m.mu.Lock()
-	delete(p.m.procs, p.pid)
-	p.m.mu.Unlock()
+	p.m.fs.procs.remove(p)
 	p.cancel(nil)
 	close(p.done)
 }
@@ -156,6 +201,13 @@ func (p *proc) spawn(body func() int) {
 	p.m.wg.Go(func() { p.run(body) })
 }
 
+// foreground runs a child within p's own goroutine and returns its exit status.
+func (p *proc) foreground(child *proc, body func() int) int {
+	status := child.run(body)
+	p.checkAlive()
+	return status
+}
+
 // wait returns the exit status of a foreground child, which ends when p is killed.
 func (p *proc) wait(child *proc) int {
 	<-child.done
@@ -163,8 +215,9 @@ func (p *proc) wait(child *proc) int {
 	return child.status
 }
 
+// checkAlive unwinds a process that is killed and holds one that is stopped.
 func (p *proc) checkAlive() {
-	if p.ctx.Err() != nil {
+	if p.hold() != nil {
 		p.die()
 	}
 }
@@ -206,8 +259,8 @@ func (p *proc) sleep(d time.Duration) {
 	select {
 	case <-t.C:
 	case <-p.ctx.Done():
-		p.die()
 	}
+	p.checkAlive()
 }
 
 // charge accounts for memory that the process keeps, until it ends or gives it back with a negative n.
@@ -218,32 +271,6 @@ func (p *proc) charge(n int) error {
 	p.m.memory.Add(int64(n))
 	p.memory += int64(n)
 	return nil
-}
-
-// signal delivers s. It may be called from any goroutine.
-func (p *proc) signal(s sig) {
-	p.mu.Lock()
-	action, caught := p.traps[int(s)]
-	if caught && action != "" {
-		if !slices.Contains(p.pending, int(s)) { // a signal that is pending is not counted
-			p.pending = append(p.pending, int(s))
-		}
-		select {
-		case p.wake <- struct{}{}:
-		default:
-		}
-	}
-	p.mu.Unlock()
-	if !caught || s == signalKill {
-		p.cancel(s)
-	}
-}
-
-// find returns a living process of the same Run.
-func (m *machine) find(pid int) *proc {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.procs[pid]
 }
 
 // abs returns name as an absolute path, which may still hold dots and links. The empty name stays empty: it names nothing.
@@ -265,7 +292,8 @@ func (p *proc) read(fd int, b []byte) (int, error) {
 
 // readFrom reads from a file that need not have a descriptor.
 func (p *proc) readFrom(d *desc, b []byte) (int, error) {
-	n, err := d.f.read(p.ctx, b)
+	p.checkAlive()
+	n, err := d.f.read(p, b)
 	if err == errKilled {
 		p.die()
 	}
@@ -282,7 +310,7 @@ func (p *proc) write(fd int, b []byte) (int, error) {
 	if !ok {
 		return 0, errBadFD
 	}
-	n, err := d.f.write(p.ctx, b)
+	n, err := d.f.write(p, b)
 	switch err {
 	case errKilled:
 		p.die()

@@ -153,6 +153,7 @@ func (s *shell) readLineWithin(how reading) (line []byte, quoted []bool, status 
 	case <-c.done:
 		status = s.wait(c)
 	case <-t.C:
+		s.checkAlive()
 		const alarm = 14
 		c.cancel(signalKill)
 		s.wait(c)

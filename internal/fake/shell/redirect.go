@@ -105,7 +105,7 @@ func (s *shell) redirectOne(r *syntax.Redirect, put func(int, *desc)) error {
 	case syntax.RdrOut, syntax.RdrClob, syntax.RdrAll:
 		flags = openWrite | openCreate | openTruncate
 		if s.opts['C'] && r.Op == syntax.RdrOut {
-			if i, err := s.m.fs.stat(s.uid, s.abs(target), true); err == nil && i.mode.IsRegular() {
+			if i, err := s.m.fs.stat(s.who(), s.abs(target), true); err == nil && i.mode.IsRegular() {
 				return fail(1, "cannot create "+target+": "+errExist.Error())
 			}
 		}

@@ -480,16 +480,16 @@ func (r *sedRun) inPlace(name, suffix string) int {
 	r.out = w
 	status := r.files([]string{name})
 	if err := done(); err != nil {
-		_ = r.m.fs.remove(r.uid, r.abs(temp), false)
+		_ = r.m.fs.remove(r.who(), r.abs(temp), false)
 		return r.failed(name, err)
 	}
-	_ = r.m.fs.chmod(r.uid, r.abs(temp), info.mode)
+	_ = r.m.fs.chmod(r.who(), r.abs(temp), info.mode)
 	if suffix != "/" {
-		if err := r.m.fs.rename(r.uid, r.abs(name), r.abs(name+suffix)); err != nil {
+		if err := r.m.fs.rename(r.who(), r.abs(name), r.abs(name+suffix)); err != nil {
 			return r.failed(name, err)
 		}
 	}
-	if err := r.m.fs.rename(r.uid, r.abs(temp), r.abs(name)); err != nil {
+	if err := r.m.fs.rename(r.who(), r.abs(temp), r.abs(name)); err != nil {
 		return r.failed(name, err)
 	}
 	return status

@@ -29,25 +29,41 @@ type Command struct {
 	// Exec, if it is not nil, is asked for each program that the file system does not have, or has in a form that only a
 	// real machine can run. known is false where it does not know the program either, and must then have written
 	// nothing. It has to return soon after ctx ended; its streams are good until then and safe for concurrent use.
+	// A copy of c with other arguments, run in the same file system, is a child of the process that asked.
 	Exec func(ctx context.Context, c Command) (exit int, known bool)
+
+	// Ended, if it is not nil, is called when the command's own process has ended. What that leaves in the background is then
+	// not killed, as it is otherwise, and Run returns when all of it has ended too.
+	Ended func(exit int)
+
+	PID int // its process's number, from [FS.NewPID]; 0: the next one
+
+	parent *proc // of what an Exec runs in turn; nil: init
 }
 
 // Run runs c in f and returns its exit code: 126 for what cannot be run, 127 for what is not there, 128+n after signal n.
 //
 // When ctx ends, Run kills all that it started and returns 137 once it has stopped. It waits for a Write of the caller's
 // that is under way, so that the caller may then look at what was written, but not for a Read: that one stays behind,
-// in a goroutine that ends with it, and what it reads is lost. What c left in the background is killed when c ends.
-func Run(ctx context.Context, f *FS, c Command) int {
-	m := &machine{fs: f, hook: c.Exec, procs: map[int]*proc{}, lastPID: 9, tickBegan: time.Now()}
+// in a goroutine that ends with it, and what it reads is lost. What c left in the background is killed when c ends, unless
+// c.Ended says otherwise.
+//
+// The first process leads a session and a group, as those do that the agent of a sandbox starts.
+func Run(ctx context.Context, f *FS, c Command) (exit int) {
+	m := &machine{fs: f, hook: c.Exec, tickBegan: time.Now()}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
-	defer m.wg.Wait()
-	defer m.cancel(signalKill)
+	defer func() {
+		if c.Ended != nil {
+			c.Ended(exit)
+			m.wg.Wait()
+		}
+		m.cancel(signalKill)
+		m.wg.Wait()
+	}()
 
-	p, err := m.start(m.ctx)
-	if err != nil {
-		return 128 + int(signalKill)
-	}
+	p := m.newProc(m.ctx)
 	return p.run(func() int {
+		p.checkAlive()
 		stdout := newOutput(c.Stdout)
 		stderr := stdout
 		if !sameWriter(c.Stdout, c.Stderr) {
@@ -62,7 +78,15 @@ func Run(ctx context.Context, f *FS, c Command) int {
 			p.errorf("exec: no program")
 			return 127
 		}
-		return p.exec("exec", c.Args, environment(p, c.Env))
+		env := environment(p, c.Env)
+		p.become(c.Args[0], c.Args, env)
+		if c.parent != nil && c.parent.m.fs != f {
+			c.parent = nil
+		}
+		if m.enter(p, c.parent, c.PID) != nil {
+			p.die()
+		}
+		return p.exec("exec", c.Args, env)
 	})
 }
 
@@ -82,16 +106,16 @@ func (p *proc) login(c Command) error {
 		}
 		p.user = u
 	}
-	p.dir = "/"
+	p.chdir("/")
 	if c.Dir != "" {
-		i, err := p.m.fs.stat(p.uid, c.Dir, true)
+		i, err := p.m.fs.stat(p.who(), c.Dir, true)
 		if err == nil && !i.mode.IsDir() {
 			err = errNotDir
 		}
 		if err != nil || !strings.HasPrefix(c.Dir, "/") {
 			return errno("folder " + strconv.Quote(c.Dir) + ": " + errText(err, errInvalid))
 		}
-		p.dir = c.Dir
+		p.chdir(c.Dir)
 	}
 	return nil
 }

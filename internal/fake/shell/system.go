@@ -55,7 +55,7 @@ func systemApplet(name string) applet {
 		return func(t *tool) int { return t.say("1") }
 	case "pwd":
 		return func(t *tool) int {
-			real, err := t.m.fs.realpath(t.uid, t.dir)
+			real, err := t.m.fs.realpath(t.who(), t.dir)
 			if err != nil {
 				return t.failed(t.dir, err)
 			}
@@ -63,6 +63,12 @@ func systemApplet(name string) applet {
 		}
 	case "which":
 		return whichMain
+	case "ps":
+		return psMain
+	case "pgrep", "pkill":
+		return pgrepMain
+	case "setsid":
+		return setsidMain
 	case "xargs":
 		return xargsMain
 	case "yes":
@@ -236,11 +242,13 @@ func timeoutMain(t *tool) int {
 		case <-t.ctx.Done():
 			t.wait(c)
 		case <-c.done:
+			t.checkAlive()
 			if status != 0 {
 				return status
 			}
 			return c.status
 		case <-timer.C:
+			t.checkAlive()
 			if status = 124; n == int(signalKill) {
 				status = 137
 			}
@@ -263,7 +271,7 @@ func nohupMain(t *tool) int {
 		return 125
 	}
 	t.mu.Lock()
-	t.traps[1] = ""
+	t.traps[int(signalHangup)] = ""
 	t.mu.Unlock()
 	return t.exec(t.name, args, t.env)
 }
@@ -455,7 +463,7 @@ func xargsMain(t *tool) int {
 			return false
 		}
 		c.set(0, newDesc(device("null")))
-		switch code := c.run(func() int { return c.exec(t.name, argv, t.env) }); {
+		switch code := t.foreground(c, func() int { return c.exec(t.name, argv, t.env) }); {
 		case code == 126 || code == 127:
 			status = code
 			return false
@@ -590,7 +598,7 @@ func dateMain(t *tool) int {
 			return t.complain("invalid date '%s'", f.last('d'))
 		}
 	case f.has('r'):
-		i, err := t.m.fs.stat(t.uid, t.abs(f.last('r')), true)
+		i, err := t.m.fs.stat(t.who(), t.abs(f.last('r')), true)
 		if err != nil {
 			return t.failed(f.last('r'), err)
 		}

@@ -51,7 +51,7 @@ func (t *tool) enter(f flags) error {
 	if !t.isDir(dir) {
 		return errno(f.last('C') + ": " + errNotDir.Error())
 	}
-	t.dir = dir
+	t.chdir(dir)
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (t *tool) pack(name string, args []string, f flags) (err error) {
 					t.errorf("%s", name)
 				}
 			}
-			return err == nil
+			return err == nil && !i.shown
 		})
 	}
 	if err2 := tw.Close(); err == nil {
@@ -112,7 +112,7 @@ func (t *tool) packOne(tw *tar.Writer, name string, i info) error {
 		Uname: t.userName(i.uid), Gname: t.userName(i.uid), Typeflag: tar.TypeReg,
 	}
 	switch {
-	case h.Name == "":
+	case h.Name == "" || i.shown: // what /proc shows is not on the disk
 		return nil
 	case i.mode.IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, strings.TrimRight(h.Name, "/")+"/"
@@ -197,24 +197,24 @@ func (t *tool) unpackOne(tr *tar.Reader, h *tar.Header) error {
 		return nil
 	}
 	if dir := path.Dir(name); dir != "." {
-		if err := t.m.fs.mkdirAll(t.uid, t.abs(dir), fs.FileMode(0o777&^t.umask)); err != nil {
+		if err := t.m.fs.mkdirAll(t.who(), t.abs(dir), fs.FileMode(0o777&^t.umask)); err != nil {
 			return err
 		}
 	}
 	full := t.abs(name)
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if err := t.m.fs.mkdirAll(t.uid, full, 0o777); err != nil {
+		if err := t.m.fs.mkdirAll(t.who(), full, 0o777); err != nil {
 			return err
 		}
 	case tar.TypeSymlink:
-		_ = t.m.fs.remove(t.uid, full, false)
-		return t.m.fs.symlink(t.uid, h.Linkname, full)
+		_ = t.m.fs.remove(t.who(), full, false)
+		return t.m.fs.symlink(t.who(), h.Linkname, full)
 	case tar.TypeLink:
-		_ = t.m.fs.remove(t.uid, full, false)
-		return t.m.fs.hardlink(t.uid, t.abs(path.Clean("/" + h.Linkname)[1:]), full)
+		_ = t.m.fs.remove(t.who(), full, false)
+		return t.m.fs.hardlink(t.who(), t.abs(path.Clean("/" + h.Linkname)[1:]), full)
 	case tar.TypeReg:
-		_ = t.m.fs.remove(t.uid, full, false)
+		_ = t.m.fs.remove(t.who(), full, false)
 		w, done, err := t.openOutput(full, openTruncate)
 		if err != nil {
 			return err
@@ -231,10 +231,10 @@ func (t *tool) unpackOne(tr *tar.Reader, h *tar.Header) error {
 	}
 	mode, err := parseMode(octalText(h.Mode), 0, 0)
 	if err == nil {
-		err = t.m.fs.chmod(t.uid, full, mode&^fs.FileMode(t.umask))
+		err = t.m.fs.chmod(t.who(), full, mode&^fs.FileMode(t.umask))
 	}
 	if err == nil && h.Typeflag == tar.TypeReg {
-		err = t.m.fs.chtimes(t.uid, full, h.ModTime)
+		err = t.m.fs.chtimes(t.who(), full, h.ModTime)
 	}
 	return err
 }

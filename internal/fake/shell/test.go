@@ -138,11 +138,11 @@ func (t *tester) unary(op, arg string) bool {
 
 // testFile answers the questions about one file.
 func (p *proc) testFile(op, name string) bool {
-	i, err := p.m.fs.stat(p.uid, p.abs(name), op != "-L" && op != "-h")
+	i, err := p.m.fs.stat(p.who(), p.abs(name), op != "-L" && op != "-h")
 	if err != nil {
 		return false
 	}
-	access := func(bits fs.FileMode) bool { return p.m.fs.access(p.uid, p.abs(name), bits) == nil }
+	access := func(bits fs.FileMode) bool { return p.m.fs.access(p.who(), p.abs(name), bits) == nil }
 	switch op {
 	case "-e":
 		return true
@@ -216,8 +216,8 @@ func compareInts(x int64, op string, y int64) bool {
 }
 
 func (p *proc) testFiles(a, op, b string) bool {
-	x, errX := p.m.fs.stat(p.uid, p.abs(a), true)
-	y, errY := p.m.fs.stat(p.uid, p.abs(b), true)
+	x, errX := p.m.fs.stat(p.who(), p.abs(a), true)
+	y, errY := p.m.fs.stat(p.who(), p.abs(b), true)
 	switch op {
 	case "-nt":
 		return errX == nil && (errY != nil || x.mtime.After(y.mtime))

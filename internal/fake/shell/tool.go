@@ -13,9 +13,9 @@ const maxLine = 1 << 20 // of a line that a utility takes into memory
 
 // appletNames are the programs in /bin.
 const appletNames = "[ base64 basename bash cat chmod chown cmp cp cut date dd dirname echo egrep env expr false fgrep find " +
-	"grep gunzip gzip head hostname id kill ln ls md5sum mkdir mktemp mv nohup nproc od printenv printf pwd readlink realpath " +
-	"rev rm rmdir sed seq sh sha1sum sha256sum sha512sum sleep sort stat sync tac tail tar tee test timeout touch tr true " +
-	"truncate uname uniq wc which whoami xargs yes zcat"
+	"grep gunzip gzip head hostname id kill ln ls md5sum mkdir mktemp mv nohup nproc od pgrep pkill " +
+	"printenv printf ps pwd readlink realpath rev rm rmdir sed seq setsid sh sha1sum sha256sum sha512sum sleep sort stat " +
+	"sync tac tail tar tee test timeout touch tr true truncate uname uniq wc which whoami xargs yes zcat"
 
 // applet is the main function of a utility.
 type applet func(t *tool) int
@@ -200,7 +200,7 @@ type toolOutput struct {
 
 func (o toolOutput) Write(b []byte) (int, error) {
 	o.t.step(transferCost(len(b)))
-	n, err := o.d.f.write(o.t.ctx, b)
+	n, err := o.d.f.write(o.t.proc, b)
 	if err == errKilled {
 		o.t.die()
 	}

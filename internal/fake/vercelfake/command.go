@@ -54,11 +54,11 @@ func (s *Server) runCommand(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	conf, programs := ses.box.config, len(s.programs)
+	conf := ses.box.config
 	s.mu.Unlock()
 	disk := s.disk(ctx, ses)
 	run := body.command(conf)
-	if programs == 0 && use.Effect() != fake.EffectNone && !found(ctx, disk, run) { // else only a program could tell
+	if use.Effect() != fake.EffectNone && !found(ctx, disk, run) {
 		use.Release()
 		return nil, &problem{status: 400, code: "executable_not_found", message: "Executable " + body.Command + " was not found"}
 	}

@@ -151,23 +151,20 @@ func TestCommandsThatAreNotValidAreRefused(t *testing.T) {
 	})
 }
 
-func TestAProgramAnswersForWhatTheShellLacks(t *testing.T) {
+func TestCommandsShareOneMachine(t *testing.T) {
 	bubble(t, vercelfake.Options{}, func(w *world) {
-		w.fake.HandleExec(func(_ context.Context, c vercelfake.Exec) (int, bool) {
-			if c.Args[0] != "node" {
-				return 0, false
-			}
-			_, _ = io.WriteString(c.Stdout, "v24 "+c.Sandbox+"\n")
-			return 7, true
-		})
 		a := w.create("box", nil)
-		out, _, c := w.run(a.Session.ID, m{"command": "node"})
-		assert.Equal(t, "v24 box\n", out)
-		assert.Equal(t, 7, *c.ExitCode)
-		out, _, _ = w.run(a.Session.ID, sh("node | cut -c1-3; echo $?"))
-		assert.Equal(t, "v24\n0\n", out)
-		_, _, c = w.run(a.Session.ID, m{"command": "none"})
-		assert.Equal(t, 127, *c.ExitCode)
+		c := w.ok("POST", on(a.Session.ID, "cmd"), "", sh("sleep 1000 & sleep 1000; echo never")).Command
+		w.sleep(time.Second)
+		out, _, _ := w.run(a.Session.ID, sh("pgrep -x sleep | wc -l; kill -0 1 || echo not root; pkill -KILL -f never"))
+		assert.Equal(t, "2\nnot root\n", out)
+		w.sleep(time.Second)
+		c = w.ok("GET", on(a.Session.ID, "cmd/"+c.ID), "", nil).Command
+		assert.Equal(t, 137, *c.ExitCode)
+		root := sh("kill -0 1")
+		root["sudo"] = true
+		_, _, c = w.run(a.Session.ID, root)
+		assert.Zero(t, *c.ExitCode)
 	})
 }
 

@@ -14,37 +14,6 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/fake/shell"
 )
 
-// An Exec is a program that is to be run.
-type Exec struct {
-	Sandbox string // name
-	Session string // id
-	shell.Command
-}
-
-// A Program answers commands that the shell's own utilities cannot, as a real machine would. It must return soon after
-// ctx has ended, and have written nothing where it says that the command is not for it.
-type Program func(ctx context.Context, c Exec) (exit int, handled bool)
-
-// HandleExec has p asked for every command before it is run, and for programs within one that the shell does not have.
-// The latest that takes a command has it.
-func (s *Server) HandleExec(p Program) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.programs = append(s.programs, p)
-}
-
-func (s *Server) handled(ctx context.Context, ses *session, c shell.Command) (int, bool) {
-	s.mu.Lock()
-	programs := slices.Clone(s.programs)
-	s.mu.Unlock()
-	for _, p := range slices.Backward(programs) {
-		if exit, ok := p(ctx, Exec{ses.box.name, ses.id, c}); ok {
-			return exit, true
-		}
-	}
-	return 0, false
-}
-
 // A Process is a command of a session, with all that came of it.
 type Process struct {
 	ID      string
@@ -268,12 +237,8 @@ func (s *Server) launch(c *command, disk *shell.FS, limit time.Duration) bool {
 		out, errs := &outlet{c: c, stream: "stdout"}, &outlet{c: c, stream: "stderr"}
 		how := c.run
 		how.Stdout, how.Stderr = out, errs
-		how.Exec = func(ctx context.Context, inner shell.Command) (int, bool) { return s.handled(ctx, c.session, inner) }
-		exit, known := 0, c.use.Effect() == fake.EffectNone
-		if !known {
-			exit, known = s.handled(run, c.session, how)
-		}
-		if !known {
+		exit := 0
+		if c.use.Effect() != fake.EffectNone {
 			exit = shell.Run(run, disk, how)
 		}
 		if timer != nil {

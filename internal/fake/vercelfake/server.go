@@ -62,7 +62,6 @@ type Server struct {
 	boxes     []*box
 	snapshots []*snapshot // in the order of their making, deleted ones included
 	ports     map[int]http.Handler
-	programs  []Program
 }
 
 // New returns a service without sandboxes.
