@@ -39,11 +39,14 @@ func layer(path string) (level int, unit string, known bool) {
 		if len(parts) == 1 {
 			return slices.Index([]string{"ttl", "heartbeat", "sandbox"}, path), path, true
 		}
-		return 3, strings.Join(parts[:2], "/"), parts[0] == "sandbox"
-	case "providers":
-		return 3, strings.Join(parts[:min(2, len(parts))], "/"), len(parts) > 1
+		if unit = strings.Join(parts[:2], "/"); unit == "sandbox/sandboxotel" { // watches sweeps and checks too
+			return 4, unit, true
+		}
+		return 3, unit, parts[0] == "sandbox"
+	case "providers": // may know sweep: whether an owner lives is told in its words
+		return 4, strings.Join(parts[:min(2, len(parts))], "/"), len(parts) > 1
 	case "cmd", "deploy", "examples", "sdkcheck", "speccheck":
-		return 4, parts[0], true
+		return 5, parts[0], true
 	}
 	return 0, "", false
 }
@@ -181,6 +184,7 @@ func TestTheRulesCanBeBroken(t *testing.T) {
 			"providers/providertest":   {"testing", module + "/sandbox"},
 			"providers/e2b":            {"net/http", module + "/sandbox", module + "/internal/httpapi"},
 			"providers/docker":         {module + "/sandbox", "github.com/moby/moby/client"},
+			"sandbox/sandboxotel":      {module + "/sandbox/sweep", "go.opentelemetry.io/otel"},
 			"cmd/sandglass":            {module + "/sandbox/sweep", module + "/providers/docker"},
 			"examples/quickstart":      {module + "/sandbox/sandboxtest", module + "/examples/internal/choose"},
 			"examples/internal/choose": {module + "/providers/docker"},
@@ -190,7 +194,7 @@ func TestTheRulesCanBeBroken(t *testing.T) {
 		} {
 			p := &pkg{Name: path[strings.LastIndex(path, "/")+1:], ImportPath: module + "/" + path, Imports: imports}
 			p.Module.Path = module
-			if level, _, _ := layer(path); level == 4 || path == "providers/docker" {
+			if level, _, _ := layer(path); level == 5 || path == "providers/docker" || path == "sandbox/sandboxotel" {
 				p.Module.Path += "/other"
 			}
 			p.XTestImports = []string{"github.com/stretchr/testify/require", "go.uber.org/goleak", module + "/sandbox/sandboxtest", module + "/internal/fake"}
@@ -217,6 +221,7 @@ func TestTheRulesCanBeBroken(t *testing.T) {
 		"heartbeat imports sandbox":                  {"heartbeat", module + "/sandbox", "heartbeat reaches sandbox"},
 		"sandbox imports a provider":                 {"sandbox", module + "/providers/e2b", "sandbox reaches providers/e2b"},
 		"sandbox imports its test provider":          {"sandbox", module + "/sandbox/sandboxtest", "sandbox reaches sandbox/sandboxtest"},
+		"sweep imports what watches it":              {"sandbox/sweep", module + "/sandbox/sandboxotel", "sandbox/sweep reaches sandbox/sandboxotel"},
 		"a provider imports another":                 {"providers/docker", module + "/providers/e2b", "providers/docker reaches providers/e2b"},
 		"a provider reaches another on a detour":     {"internal/httpapi", module + "/providers/docker", "providers/e2b -> internal/httpapi -> providers/docker"},
 		"sweep imports a provider":                   {"sandbox/sweep", module + "/providers/e2b", "sandbox/sweep reaches providers/e2b"},

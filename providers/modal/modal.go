@@ -67,8 +67,7 @@ type Config struct {
 	Name string
 
 	// Logger is told by the SDK of every call at Debug, without commands and the service's words, and at Warn what no caller can
-	// be told any more, such as a command
-	// that could not be killed after its context had ended. Default: nothing is logged.
+	// be told any more, such as a command that could not be killed after its context had ended. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
