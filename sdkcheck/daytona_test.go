@@ -59,8 +59,8 @@ func newDaytona(t *testing.T, program *sdk, env options) daytona {
 	server := daytonafake.New(daytonafake.Options{Key: "dtn_sdkcheck", ForeignKey: foreignKey, Prompt: true})
 	t.Cleanup(server.Close)
 	w := serve(t, server)
-	env = env.with("DAYTONA_API_KEY", "dtn_sdkcheck").with("DAYTONA_API_URL", w.URL+"/api").with("DAYTONA_TARGET", "us")
-	s := program.in(t, env)
+	env = env.With("DAYTONA_API_KEY", "dtn_sdkcheck").With("DAYTONA_API_URL", w.URL+"/api").With("DAYTONA_TARGET", "us")
+	s := program.In(t, env)
 	return daytona{s, w, server, server.Service()}
 }
 
@@ -81,25 +81,25 @@ type daytonaResult struct {
 
 // truth returns what the fake knows of a sandbox.
 func (d daytona) truth(id string) fake.Record {
-	d.t.Helper()
+	d.T.Helper()
 	r, ok := d.svc.Lookup(daytonafake.MachineID(id))
-	require.True(d.t, ok, "the fake knows no %q", id)
+	require.True(d.T, ok, "the fake knows no %q", id)
 	return r
 }
 
 func (d daytona) create(params options) string {
-	d.t.Helper()
+	d.T.Helper()
 	return ask[daytonaInfo](d.sdk, "create", params).ID
 }
 
 // gone holds that the SDK has it that there is no such sandbox.
 func (d daytona) gone(id string) {
-	d.t.Helper()
-	d.fails("DaytonaNotFoundError", "info", id)
-	d.fails("DaytonaNotFoundError", "get", id)
-	d.fails("DaytonaNotFoundError", "delete", id)
+	d.T.Helper()
+	d.Fails("DaytonaNotFoundError", "info", id)
+	d.Fails("DaytonaNotFoundError", "get", id)
+	d.Fails("DaytonaNotFoundError", "delete", id)
 	for _, info := range ask[[]daytonaInfo](d.sdk, "list", options{}) {
-		assert.NotEqual(d.t, id, info.ID)
+		assert.NotEqual(d.T, id, info.ID)
 	}
 }
 
@@ -135,19 +135,19 @@ func daytonaLife(t *testing.T, d daytona) {
 		ask[daytonaResult](d.sdk, "run", made.ID, "echo $PWD $FROM $MORE", "/tmp", options{"MORE": "run"}))
 
 	before := d.svc.Now()
-	d.must("setTtl", made.ID, 15)
-	d.must("refreshActivity", made.ID)
+	d.Must("setTtl", made.ID, 15)
+	d.Must("refreshActivity", made.ID)
 	info := ask[daytonaInfo](d.sdk, "info", made.ID)
 	assert.False(t, info.AutoDestroyAt.Before(before.Add(15*time.Minute).Truncate(time.Second)))
 	assert.False(t, info.AutoDestroyAt.After(d.svc.Now().Add(15*time.Minute)))
 
 	assert.Equal(t, made.ID, ask[daytonaInfo](d.sdk, "get", "n1").ID)
-	d.must("delete", made.ID, 10)
+	d.Must("delete", made.ID, 10)
 	assert.Equal(t, "destroying", ask[daytonaInfo](d.sdk, "known", made.ID).State)
 	assert.Equal(t, sandbox.StateEnding, d.truth(made.ID).State)
-	d.fails("DaytonaNotFoundError", "get", "n1") // the name is free at once; only the id tells
+	d.Fails("DaytonaNotFoundError", "get", "n1") // the name is free at once; only the id tells
 	again := d.create(options{"name": "n1"})
-	d.must("delete", again, 10, true)
+	d.Must("delete", again, 10, true)
 	assert.Equal(t, "destroyed", ask[daytonaInfo](d.sdk, "known", again).State)
 	assert.Equal(t, sandbox.StateGone, d.truth(again).State)
 	d.gone(again)
@@ -155,7 +155,7 @@ func daytonaLife(t *testing.T, d daytona) {
 
 func daytonaTakenName(t *testing.T, d daytona) {
 	id := d.create(options{"name": "n1"})
-	d.fails("DaytonaConflictError", "create", options{"name": "n1"})
+	d.Fails("DaytonaConflictError", "create", options{"name": "n1"})
 	require.Len(t, d.svc.All(), 1)
 	assert.Equal(t, id, daytonafake.WireID(d.svc.All()[0].ID))
 }
@@ -164,7 +164,7 @@ func daytonaCommands(t *testing.T, d daytona) {
 	id := d.create(options{})
 	assert.Equal(t, daytonaResult{7, "out\nerr\n"}, ask[daytonaResult](d.sdk, "run", id, "echo out; echo err >&2; exit 7"))
 	assert.Len(t, ask[daytonaResult](d.sdk, "run", id, "seq 100000").Result, 588_895)
-	d.fails("DaytonaProcessExecutionTimeoutError", "run", id, "sleep 600", nil, nil, 1)
+	d.Fails("DaytonaProcessExecutionTimeoutError", "run", id, "sleep 600", nil, nil, 1)
 }
 
 func daytonaSession(t *testing.T, d daytona) {
@@ -174,8 +174,8 @@ func daytonaSession(t *testing.T, d daytona) {
 	}
 	zero, seven := 0, 7
 	id := d.create(options{})
-	d.must("createSession", id, "s1")
-	d.fails("DaytonaConflictError", "createSession", id, "s1")
+	d.Must("createSession", id, "s1")
+	d.Fails("DaytonaConflictError", "createSession", id, "s1")
 
 	done := ask[command](d.sdk, "runInSession", id, "s1", "cd /tmp; export A=b; echo out; echo err >&2", false)
 	assert.Equal(t, &zero, done.ExitCode)
@@ -195,11 +195,11 @@ func daytonaSession(t *testing.T, d daytona) {
 	assert.Equal(t, "two\n", logs.Stderr)
 
 	fed := ask[command](d.sdk, "runInSession", id, "s1", "read line; echo got $line", true)
-	d.must("sendInput", id, "s1", fed.CmdID, "food\n")
+	d.Must("sendInput", id, "s1", fed.CmdID, "food\n")
 	assert.Contains(t, ask[map[string]string](d.sdk, "follow", id, "s1", fed.CmdID)["stdout"], "got food\n")
 
-	d.must("deleteSession", id, "s1")
-	_, failed := d.do("session", id, "s1")
+	d.Must("deleteSession", id, "s1")
+	_, failed := d.Do("session", id, "s1")
 	require.NotNil(t, failed)
 	assert.Equal(t, 404, failed.StatusCode)
 }
@@ -211,12 +211,12 @@ func daytonaFiles(t *testing.T, d daytona) {
 		Size  int
 	}
 	id := d.create(options{})
-	d.must("upload", id, "/tmp/new/a.txt", "content")
+	d.Must("upload", id, "/tmp/new/a.txt", "content")
 	assert.Equal(t, "content", ask[string](d.sdk, "download", id, "/tmp/new/a.txt"))
 	shown := ask[map[string]any](d.sdk, "run", id, "cat /tmp/new/a.txt")["result"]
 	assert.Equal(t, "content", shown, "commands and files see one disk")
-	d.must("uploadMany", id, []options{{"path": "/tmp/b c", "data": "1"}, {"path": "/tmp/empty", "data": ""}})
-	d.fails("DaytonaFileNotFoundError", "download", id, "/tmp/none")
+	d.Must("uploadMany", id, []options{{"path": "/tmp/b c", "data": "1"}, {"path": "/tmp/empty", "data": ""}})
+	d.Fails("DaytonaFileNotFoundError", "download", id, "/tmp/none")
 	many := ask[[]map[string]any](d.sdk, "downloadMany", id, []string{"/tmp/b c", "/tmp/none", "/tmp/empty"})
 	require.Len(t, many, 3)
 	assert.Equal(t, "1", many[0]["data"])
@@ -224,11 +224,11 @@ func daytonaFiles(t *testing.T, d daytona) {
 	assert.Equal(t, "", many[2]["data"])
 
 	assert.Equal(t, file{"a.txt", false, 7}, ask[file](d.sdk, "stat", id, "/tmp/new/a.txt"))
-	d.fails("DaytonaFileNotFoundError", "stat", id, "/tmp/none")
-	d.must("makeDir", id, "/tmp/dir", "755")
-	d.must("rename", id, "/tmp/b c", "/tmp/dir/b")
+	d.Fails("DaytonaFileNotFoundError", "stat", id, "/tmp/none")
+	d.Must("makeDir", id, "/tmp/dir", "755")
+	d.Must("rename", id, "/tmp/b c", "/tmp/dir/b")
 	assert.Equal(t, []file{{"b", false, 1}}, ask[[]file](d.sdk, "listDir", id, "/tmp/dir"))
-	d.must("remove", id, "/tmp/dir/b")
+	d.Must("remove", id, "/tmp/dir/b")
 	assert.Empty(t, ask[[]file](d.sdk, "listDir", id, "/tmp/dir"))
 	assert.NotEmpty(t, ask[string](d.sdk, "workDir", id))
 	assert.NotEmpty(t, ask[string](d.sdk, "homeDir", id))
@@ -243,7 +243,7 @@ func daytonaList(t *testing.T, d daytona) {
 	d.create(options{})
 	d.create(options{"labels": options{"a.run": mark["a.run"]}})
 	for id := range want {
-		d.must("stop", id)
+		d.Must("stop", id)
 		break
 	}
 
@@ -264,20 +264,20 @@ func daytonaList(t *testing.T, d daytona) {
 
 func daytonaStop(t *testing.T, d daytona) {
 	id := d.create(options{"labels": options{"run": "r1"}})
-	d.must("upload", id, "/tmp/kept", "kept")
-	d.must("setLabels", id, options{"run": "r2"})
+	d.Must("upload", id, "/tmp/kept", "kept")
+	d.Must("setLabels", id, options{"run": "r2"})
 	assert.Equal(t, map[string]string{"run": "r2"}, d.truth(id).Tags, "labels are replaced, not merged")
-	d.must("stop", id)
+	d.Must("stop", id)
 	assert.Equal(t, sandbox.StateDormant, d.truth(id).State)
 	assert.Equal(t, "stopped", ask[daytonaInfo](d.sdk, "info", id).State)
-	_, failed := d.do("run", id, "true")
+	_, failed := d.Do("run", id, "true")
 	require.NotNil(t, failed, "it does not run")
-	d.must("start", id)
+	d.Must("start", id)
 	assert.Equal(t, sandbox.StateRunning, d.truth(id).State)
 	assert.Equal(t, "kept", ask[string](d.sdk, "download", id, "/tmp/kept"))
-	d.fails("DaytonaUnprocessableEntityError", "pause", id) // its class cannot
-	d.must("stop", id)
-	d.must("delete", id, 10, true)
+	d.Fails("DaytonaUnprocessableEntityError", "pause", id) // its class cannot
+	d.Must("stop", id)
+	d.Must("delete", id, 10, true)
 	d.gone(id)
 }
 
@@ -285,7 +285,7 @@ func daytonaTTL(t *testing.T, d daytona) {
 	runs := d.create(options{"ttlMinutes": 10, "autoStopInterval": 0})
 	stopped := d.create(options{"ttlMinutes": 10})
 	free := d.create(options{"autoStopInterval": 0})
-	d.must("stop", stopped)
+	d.Must("stop", stopped)
 	d.server.Advance(9 * time.Minute)
 	assert.Equal(t, "started", ask[daytonaInfo](d.sdk, "info", runs).State)
 	assert.Equal(t, "stopped", ask[daytonaInfo](d.sdk, "info", stopped).State)
@@ -300,8 +300,8 @@ func daytonaIdle(t *testing.T, d daytona) {
 	kept := d.create(options{"autoStopInterval": 5})
 	ephemeral := d.create(options{"autoStopInterval": 5, "ephemeral": true})
 	d.server.Advance(4 * time.Minute)
-	d.must("run", kept, "true") // use, and so new time
-	d.must("run", ephemeral, "true")
+	d.Must("run", kept, "true") // use, and so new time
+	d.Must("run", ephemeral, "true")
 	d.server.Advance(4 * time.Minute)
 	assert.Equal(t, "started", ask[daytonaInfo](d.sdk, "info", ephemeral).State)
 	d.server.Advance(4 * time.Minute)
@@ -311,18 +311,18 @@ func daytonaIdle(t *testing.T, d daytona) {
 
 func daytonaCreateTimeout(t *testing.T, d daytona) {
 	d.svc.Behave(func(b *fake.Behaviour) { b.NeverReady = true })
-	d.fails("DaytonaTimeoutError", "create", options{"name": "late"}, options{"timeout": 2})
+	d.Fails("DaytonaTimeoutError", "create", options{"name": "late"}, options{"timeout": 2})
 	require.Len(t, d.svc.All(), 1)
 	assert.Equal(t, sandbox.StateStarting, d.svc.All()[0].State, "the SDK deletes nothing, and its user has no handle")
 	id := ask[daytonaInfo](d.sdk, "get", "late").ID
-	d.fails("DaytonaConflictError", "delete", id, 10, true) // not while it starts
+	d.Fails("DaytonaConflictError", "delete", id, 10, true) // not while it starts
 }
 
 func daytonaErrored(t *testing.T, d daytona) {
 	id := d.create(options{})
 	require.True(t, d.svc.Fail(daytonafake.MachineID(id), "the runner lost it"))
 	assert.Equal(t, "error", ask[daytonaInfo](d.sdk, "info", id).State)
-	_, failed := d.do("delete", id, 10, false)
+	_, failed := d.Do("delete", id, 10, false)
 	assert.Nil(t, failed)
 	d.gone(id)
 	assert.NotEqual(t, sandbox.StateGone, d.truth(id).State)
@@ -336,13 +336,13 @@ func daytonaErrors(t *testing.T, d daytona) {
 		"DaytonaServiceUnavailableError": {Status: 503, Kind: sandbox.ErrUnavailable},
 	} {
 		d.svc.Fault(sandbox.OpDelete, fake.Fault{Err: e})
-		d.fails(class, "delete", id)
+		d.Fails(class, "delete", id)
 	}
 	d.svc.Behave(func(b *fake.Behaviour) { b.NoDelete = true })
-	d.fails("DaytonaAuthorizationError", "delete", id) // the key can make what it cannot delete
+	d.Fails("DaytonaAuthorizationError", "delete", id) // the key can make what it cannot delete
 	d.server.Quirk(func(q *daytonafake.Quirks) { q.Denied = true })
-	d.fails("DaytonaAuthenticationError", "delete", id)
-	d.fails("DaytonaAuthenticationError", "create", options{})
+	d.Fails("DaytonaAuthenticationError", "delete", id)
+	d.Fails("DaytonaAuthenticationError", "create", options{})
 	assert.Equal(t, sandbox.StateRunning, d.truth(id).State)
 	assert.Len(t, d.svc.All(), 1)
 }
@@ -350,9 +350,9 @@ func daytonaErrors(t *testing.T, d daytona) {
 // A key of another organization finds nothing, which is no proof that nothing is there.
 func daytonaForeignKey(t *testing.T, d daytona) {
 	id := d.create(options{"name": "n1"})
-	d.must("open", options{"DAYTONA_API_KEY": foreignKey})
-	d.fails("DaytonaNotFoundError", "get", id)
-	d.fails("DaytonaNotFoundError", "get", "n1")
+	d.Must("open", options{"DAYTONA_API_KEY": foreignKey})
+	d.Fails("DaytonaNotFoundError", "get", id)
+	d.Fails("DaytonaNotFoundError", "get", "n1")
 	assert.Empty(t, ask[[]daytonaInfo](d.sdk, "list", options{}))
 	assert.Equal(t, sandbox.StateRunning, d.truth(id).State)
 }

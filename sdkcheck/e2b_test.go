@@ -71,7 +71,7 @@ func newE2B(t *testing.T, line e2bLine, program *sdk, env options) e2b {
 	server := e2bfake.New(e2bfake.Options{Key: "e2b_sdkcheck"})
 	t.Cleanup(server.Close)
 	w := serve(t, server)
-	s := program.in(t, env.with("E2B_API_KEY", "e2b_sdkcheck").with("E2B_API_URL", w.URL).with("E2B_SANDBOX_URL", w.URL))
+	s := program.In(t, env.With("E2B_API_KEY", "e2b_sdkcheck").With("E2B_API_URL", w.URL).With("E2B_SANDBOX_URL", w.URL))
 	return e2b{s, line, w, server, server.Service()}
 }
 
@@ -99,9 +99,9 @@ func metadata(pairs ...string) options {
 
 // truth returns what the fake knows of a sandbox.
 func (e e2b) truth(id string) fake.Record {
-	e.t.Helper()
+	e.T.Helper()
 	r, ok := e.server.Sandbox(id)
-	require.True(e.t, ok, "the fake knows no %q", id)
+	require.True(e.T, ok, "the fake knows no %q", id)
 	return r
 }
 
@@ -125,26 +125,26 @@ type e2bInfo struct {
 
 // same holds what the SDK reports against what the fake knows. The SDK keeps times in milliseconds.
 func (e e2b) same(r fake.Record, info e2bInfo) {
-	e.t.Helper()
-	assert.Equal(e.t, r.ID, info.SandboxID)
-	assert.Equal(e.t, map[sandbox.State]string{sandbox.StateRunning: "running", sandbox.StateDormant: "paused"}[r.State], info.State)
-	assert.Equal(e.t, len(r.Tags), len(info.Metadata))
+	e.T.Helper()
+	assert.Equal(e.T, r.ID, info.SandboxID)
+	assert.Equal(e.T, map[sandbox.State]string{sandbox.StateRunning: "running", sandbox.StateDormant: "paused"}[r.State], info.State)
+	assert.Equal(e.T, len(r.Tags), len(info.Metadata))
 	for key, value := range r.Tags {
-		assert.Equal(e.t, value, info.Metadata[key], key)
+		assert.Equal(e.T, value, info.Metadata[key], key)
 	}
 	if r.State == sandbox.StateRunning {
-		assert.Equal(e.t, r.Deadline.UTC().Truncate(time.Millisecond), info.EndAt)
+		assert.Equal(e.T, r.Deadline.UTC().Truncate(time.Millisecond), info.EndAt)
 	}
-	assert.False(e.t, info.StartedAt.IsZero())
-	assert.Positive(e.t, info.CPUCount)
-	assert.Positive(e.t, info.MemoryMB)
-	assert.NotEmpty(e.t, info.TemplateID)
+	assert.False(e.T, info.StartedAt.IsZero())
+	assert.Positive(e.T, info.CPUCount)
+	assert.Positive(e.T, info.MemoryMB)
+	assert.NotEmpty(e.T, info.TemplateID)
 }
 
 func e2bCreate(t *testing.T, e e2b) {
 	var id string
 	calls := e.wire.since(func() {
-		id = ask[string](e.sdk, "create", "base", metadata("run", "r1").with("timeoutMs", 90_500))
+		id = ask[string](e.sdk, "create", "base", metadata("run", "r1").With("timeoutMs", 90_500))
 	})
 	assert.Equal(t, []string{e.create}, calls)
 	r := e.truth(id)
@@ -177,7 +177,7 @@ func e2bCommands(t *testing.T, e e2b) {
 	assert.Equal(t, result{Stdout: "root\n"}, ask[result](e.sdk, "run", id, "id -un", options{"user": "root"}))
 	assert.Equal(t, result{Stdout: "user\n"}, ask[result](e.sdk, "run", id, "id -un"))
 
-	failed := e.fails("CommandExitError", "run", id, "echo out; echo err >&2; exit 7")
+	failed := e.Fails("CommandExitError", "run", id, "echo out; echo err >&2; exit 7")
 	assert.Equal(t, 7, failed.ExitCode)
 	assert.Equal(t, "out\n", failed.Stdout)
 	assert.Equal(t, "err\n", failed.Stderr)
@@ -189,7 +189,7 @@ func e2bCommands(t *testing.T, e e2b) {
 	assert.Equal(t, 588_895, len(long.Stdout), "across many messages of the stream")
 	assert.True(t, strings.HasSuffix(long.Stdout, "\n99999\n100000\n"))
 
-	late := e.fails("TimeoutError", "run", id, "sleep 600", options{"timeoutMs": 300})
+	late := e.Fails("TimeoutError", "run", id, "sleep 600", options{"timeoutMs": 300})
 	assert.Contains(t, late.Message, "deadline_exceeded")
 }
 
@@ -197,16 +197,16 @@ func e2bBackground(t *testing.T, e e2b) {
 	id := ask[string](e.sdk, "create", "base", options{})
 	pid := ask[int](e.sdk, "start", id, "cat; echo end", options{"stdin": true})
 	assert.Equal(t, []int{pid}, ask[[]int](e.sdk, "processes", id))
-	e.must("sendStdin", id, pid, "fed\n")
-	e.must("closeStdin", id, pid)
+	e.Must("sendStdin", id, pid, "fed\n")
+	e.Must("closeStdin", id, pid)
 	assert.Equal(t, "fed\nend\n", ask[result](e.sdk, "wait", pid).Stdout)
 
 	pid = ask[int](e.sdk, "start", id, "sleep 600", options{"timeoutMs": 0})
-	e.must("disconnect", pid)
+	e.Must("disconnect", pid)
 	assert.Equal(t, []int{pid}, ask[[]int](e.sdk, "processes", id), "the command goes on without a listener")
-	e.must("reconnect", id, pid)
+	e.Must("reconnect", id, pid)
 	assert.True(t, ask[bool](e.sdk, "killProcess", id, pid))
-	assert.NotZero(t, e.fails("CommandExitError", "wait", pid).ExitCode)
+	assert.NotZero(t, e.Fails("CommandExitError", "wait", pid).ExitCode)
 	assert.Empty(t, ask[[]int](e.sdk, "processes", id))
 	assert.False(t, ask[bool](e.sdk, "killProcess", id, pid), "it is gone")
 }
@@ -224,20 +224,20 @@ func e2bFiles(t *testing.T, e e2b) {
 	two := []options{{"path": "/tmp/b c", "data": "1"}, {"path": "/tmp/d", "data": "22"}}
 	assert.Len(t, ask[[]file](e.sdk, "writeMany", id, two), 2)
 	assert.Equal(t, "22", ask[string](e.sdk, "read", id, "/tmp/d"))
-	e.must("writeStream", id, "/tmp/stream", "streamed")
+	e.Must("writeStream", id, "/tmp/stream", "streamed")
 	assert.Equal(t, "streamed", ask[string](e.sdk, "read", id, "/tmp/stream"))
-	e.must("write", id, "/tmp/empty", "")
+	e.Must("write", id, "/tmp/empty", "")
 	assert.Equal(t, "", ask[string](e.sdk, "read", id, "/tmp/empty"))
 
 	assert.True(t, ask[bool](e.sdk, "exists", id, "/tmp/b c"))
 	assert.False(t, ask[bool](e.sdk, "exists", id, "/tmp/none"))
-	e.fails("FileNotFoundError", "read", id, "/tmp/none")
+	e.Fails("FileNotFoundError", "read", id, "/tmp/none")
 	assert.Equal(t, file{"a.txt", "/tmp/new/a.txt", "file", 7}, ask[file](e.sdk, "stat", id, "/tmp/new/a.txt"))
 	assert.True(t, ask[bool](e.sdk, "makeDir", id, "/tmp/dir"))
 	assert.False(t, ask[bool](e.sdk, "makeDir", id, "/tmp/dir"), "it was there")
-	e.must("rename", id, "/tmp/d", "/tmp/dir/d")
+	e.Must("rename", id, "/tmp/d", "/tmp/dir/d")
 	assert.Equal(t, []file{{"d", "/tmp/dir/d", "file", 2}}, ask[[]file](e.sdk, "listDir", id, "/tmp/dir"))
-	e.must("remove", id, "/tmp/dir/d")
+	e.Must("remove", id, "/tmp/dir/d")
 	assert.Empty(t, ask[[]file](e.sdk, "listDir", id, "/tmp/dir"))
 }
 
@@ -245,7 +245,7 @@ func e2bSetTimeout(t *testing.T, e e2b) {
 	id := ask[string](e.sdk, "create", "base", options{"timeoutMs": 60_000})
 	for _, ms := range []int{600_000, 30_000} {
 		before := e.svc.Now()
-		e.must("setTimeout", id, ms)
+		e.Must("setTimeout", id, ms)
 		end := e.truth(id).Deadline.Add(-time.Duration(ms) * time.Millisecond)
 		assert.False(t, end.Before(before) || end.After(e.svc.Now()), "counted from now")
 		e.same(e.truth(id), ask[e2bInfo](e.sdk, "info", id))
@@ -259,11 +259,11 @@ func e2bList(t *testing.T, e e2b) {
 	for range 5 {
 		want[ask[string](e.sdk, "create", "base", mark)] = true
 	}
-	e.must("create", "base", options{})
-	e.must("create", "base", metadata("a.run", "a b&c=d/é+%2F,?#"))
-	e.must("create", "base", metadata("a.run", "a b&c=d/é+%2F,?", "k&=% +", "x"))
+	e.Must("create", "base", options{})
+	e.Must("create", "base", metadata("a.run", "a b&c=d/é+%2F,?#"))
+	e.Must("create", "base", metadata("a.run", "a b&c=d/é+%2F,?", "k&=% +", "x"))
 
-	pages := ask[[][]e2bInfo](e.sdk, "pages", mark.with("limit", 2).wrapped())
+	pages := ask[[][]e2bInfo](e.sdk, "pages", wrapped(mark.With("limit", 2)))
 	var sizes []int
 	for _, page := range pages {
 		sizes = append(sizes, len(page))
@@ -281,38 +281,38 @@ func e2bList(t *testing.T, e e2b) {
 }
 
 // wrapped gives the filter of a list the form that the SDK wants.
-func (o options) wrapped() options {
+func wrapped(o options) options {
 	return options{"limit": o["limit"], "query": options{"metadata": o["metadata"], "state": o["state"]}}
 }
 
 func e2bPause(t *testing.T, e e2b) {
 	id := ask[string](e.sdk, "create", "base", metadata("run", "r1"))
-	e.must("write", id, "/tmp/kept", "kept")
+	e.Must("write", id, "/tmp/kept", "kept")
 	assert.True(t, ask[bool](e.sdk, "isRunning", id))
 	assert.True(t, ask[bool](e.sdk, "pause", id))
 	assert.Equal(t, sandbox.StateDormant, e.truth(id).State)
 	assert.False(t, ask[bool](e.sdk, "pause", id), "it was paused")
 	assert.False(t, ask[bool](e.sdk, "isRunning", id))
 	e.same(e.truth(id), ask[e2bInfo](e.sdk, "info", id))
-	e.fails("SandboxNotFoundError", "setTimeout", id, 60_000)
+	e.Fails("SandboxNotFoundError", "setTimeout", id, 60_000)
 	assert.Equal(t, sandbox.StateDormant, e.truth(id).State, "that was no proof of its end")
 
 	list := func(states ...string) int {
-		return len(slices.Concat(ask[[][]e2bInfo](e.sdk, "pages", metadata("run", "r1").with("state", states).wrapped())...))
+		return len(slices.Concat(ask[[][]e2bInfo](e.sdk, "pages", wrapped(metadata("run", "r1").With("state", states)))...))
 	}
 	assert.Equal(t, 0, list("running"))
 	assert.Equal(t, 1, list("paused"))
 	assert.Equal(t, 1, list("running", "paused"))
 
 	before := e.svc.Now()
-	calls := e.wire.since(func() { e.must("connect", id, options{"timeoutMs": 120_000}) })
+	calls := e.wire.since(func() { e.Must("connect", id, options{"timeoutMs": 120_000}) })
 	assert.Equal(t, []string{e.connect}, generic(calls))
 	r := e.truth(id)
 	assert.Equal(t, sandbox.StateRunning, r.State)
 	assert.False(t, r.Deadline.Before(before.Add(2*time.Minute)))
 	assert.Equal(t, "kept", ask[string](e.sdk, "read", id, "/tmp/kept"))
 
-	e.must("pause", id)
+	e.Must("pause", id)
 	assert.True(t, ask[bool](e.sdk, "kill", id), "without running again")
 	assert.Equal(t, sandbox.StateGone, e.truth(id).State)
 }
@@ -320,13 +320,13 @@ func e2bPause(t *testing.T, e e2b) {
 func e2bConnect(t *testing.T, e e2b) {
 	id := ask[string](e.sdk, "create", "base", options{"timeoutMs": 600_000})
 	end := e.truth(id).Deadline
-	e.must("connect", id, options{"timeoutMs": 60_000})
-	e.must("connect", id)
+	e.Must("connect", id, options{"timeoutMs": 60_000})
+	e.Must("connect", id)
 	assert.Equal(t, end, e.truth(id).Deadline)
-	e.must("connect", id, options{"timeoutMs": 900_000})
+	e.Must("connect", id, options{"timeoutMs": 900_000})
 	assert.True(t, e.truth(id).Deadline.After(end))
-	e.must("pause", id)
-	e.must("connect", id)
+	e.Must("pause", id)
+	e.Must("connect", id)
 	r := e.truth(id)
 	assert.WithinDuration(t, e.svc.Now().Add(5*time.Minute), r.Deadline, 30*time.Second, "the default of a connect")
 }
@@ -341,17 +341,17 @@ func e2bKill(t *testing.T, e e2b) {
 
 // gone holds that the SDK has it that there is no such sandbox.
 func (e e2b) gone(id string) {
-	e.t.Helper()
-	assert.False(e.t, ask[bool](e.sdk, "kill", id))
-	assert.False(e.t, ask[bool](e.sdk, "killByID", id))
-	assert.False(e.t, ask[bool](e.sdk, "isRunning", id))
-	e.fails("SandboxNotFoundError", "info", id)
-	e.fails("SandboxNotFoundError", "setTimeout", id, 60_000)
-	e.fails("SandboxNotFoundError", "connect", id)
-	e.fails("SandboxNotFoundError", "run", id, "true")
-	e.fails("TimeoutError", "read", id, "/etc/passwd") // so the SDK calls the proxy's answer for what is not there
+	e.T.Helper()
+	assert.False(e.T, ask[bool](e.sdk, "kill", id))
+	assert.False(e.T, ask[bool](e.sdk, "killByID", id))
+	assert.False(e.T, ask[bool](e.sdk, "isRunning", id))
+	e.Fails("SandboxNotFoundError", "info", id)
+	e.Fails("SandboxNotFoundError", "setTimeout", id, 60_000)
+	e.Fails("SandboxNotFoundError", "connect", id)
+	e.Fails("SandboxNotFoundError", "run", id, "true")
+	e.Fails("TimeoutError", "read", id, "/etc/passwd") // so the SDK calls the proxy's answer for what is not there
 	for _, info := range slices.Concat(ask[[][]e2bInfo](e.sdk, "pages", options{})...) {
-		assert.NotEqual(e.t, id, info.SandboxID)
+		assert.NotEqual(e.T, id, info.SandboxID)
 	}
 }
 
@@ -377,26 +377,26 @@ func e2bDeath(t *testing.T, e e2b) {
 	id := ask[string](e.sdk, "create", "base", options{})
 	pid := ask[int](e.sdk, "start", id, "sleep 600", options{"timeoutMs": 0})
 	require.True(t, e.svc.Kill(e.server.ServiceID(id)))
-	e.fails("TimeoutError", "wait", pid)
+	e.Fails("TimeoutError", "wait", pid)
 	e.gone(id)
 }
 
 func e2bErrors(t *testing.T, e e2b) {
-	e.fails("SandboxNotFoundError", "infoByID", "i00000000000000000000")
+	e.Fails("SandboxNotFoundError", "infoByID", "i00000000000000000000")
 	assert.False(t, ask[bool](e.sdk, "killByID", "i00000000000000000000"))
-	e.fails("SandboxError", "create", "no-such-template", options{})
+	e.Fails("SandboxError", "create", "no-such-template", options{})
 	assert.Empty(t, e.server.Sandboxes())
 
 	e.svc.Behave(func(b *fake.Behaviour) { b.MaxLive = 1 })
 	id := ask[string](e.sdk, "create", "base", options{})
-	e.fails("RateLimitError", "create", "base", options{})
+	e.Fails("RateLimitError", "create", "base", options{})
 	assert.Len(t, e.server.Sandboxes(), 1)
 
 	e.svc.Fault(sandbox.OpDelete, fake.Fault{Err: &sandbox.APIError{Status: 503, Kind: sandbox.ErrUnavailable}})
-	e.fails("ServiceBusyError", "kill", id)
+	e.Fails("ServiceBusyError", "kill", id)
 	e.server.SetKey("e2b_another")
-	e.fails("AuthenticationError", "kill", id)
-	e.fails("AuthenticationError", "create", "base", options{})
+	e.Fails("AuthenticationError", "kill", id)
+	e.Fails("AuthenticationError", "create", "base", options{})
 	assert.Equal(t, sandbox.StateRunning, e.truth(id).State)
 }
 
@@ -406,7 +406,7 @@ func e2bOrphan(t *testing.T, e e2b) {
 	e.svc.Fault(sandbox.OpDelete, fake.Fault{
 		Effect: fake.EffectOrphan, After: true, Err: &sandbox.APIError{Status: 500, Kind: sandbox.ErrUnavailable},
 	})
-	e.fails("SandboxError", "kill", id)
+	e.Fails("SandboxError", "kill", id)
 	e.gone(id)
 	assert.True(t, e.truth(id).Lost)
 }

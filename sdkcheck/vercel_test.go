@@ -60,7 +60,7 @@ func newVercel(t *testing.T, program *sdk) vercel {
 	server := vercelfake.New(vercelfake.Options{})
 	t.Cleanup(server.Close)
 	w := serve(t, server)
-	return vercel{program.in(t, vercelAccess(w)), w, server, server.Service()}
+	return vercel{program.In(t, vercelAccess(w)), w, server, server.Service()}
 }
 
 func vercelAccess(w *wire) options {
@@ -93,40 +93,40 @@ type vercelRow struct {
 
 // truth returns what the fake knows of a sandbox by its name or of one's session.
 func (v vercel) truth(ref string) vercelfake.Truth {
-	v.t.Helper()
+	v.T.Helper()
 	truth, ok := v.server.Lookup(ref)
-	require.True(v.t, ok, "the fake knows no %q", ref)
+	require.True(v.T, ok, "the fake knows no %q", ref)
 	return truth
 }
 
 // create makes a sandbox that keeps no files, and returns its name.
 func (v vercel) create(params options) string {
-	v.t.Helper()
-	return ask[vercelInfo](v.sdk, "create", params.with("persistent", false)).Name
+	v.T.Helper()
+	return ask[vercelInfo](v.sdk, "create", params.With("persistent", false)).Name
 }
 
 // same holds what the SDK reports against what the fake knows. The SDK keeps times in milliseconds.
 func (v vercel) same(truth vercelfake.Truth, info vercelInfo) {
-	v.t.Helper()
-	assert.Equal(v.t, truth.Sandbox.Name, info.Name)
-	assert.Equal(v.t, truth.Session.ID, info.SessionID)
+	v.T.Helper()
+	assert.Equal(v.T, truth.Sandbox.Name, info.Name)
+	assert.Equal(v.T, truth.Session.ID, info.SessionID)
 	word := map[sandbox.State]string{sandbox.StateRunning: "running", sandbox.StateDormant: "stopped"}[truth.Record.State]
-	assert.Equal(v.t, word, info.Status)
-	assert.Equal(v.t, truth.Sandbox.Persistent, info.Persistent)
-	assert.Equal(v.t, len(truth.Record.Tags), len(info.Tags))
+	assert.Equal(v.T, word, info.Status)
+	assert.Equal(v.T, truth.Sandbox.Persistent, info.Persistent)
+	assert.Equal(v.T, len(truth.Record.Tags), len(info.Tags))
 	for key, value := range truth.Record.Tags {
-		assert.Equal(v.t, value, info.Tags[key], key)
+		assert.Equal(v.T, value, info.Tags[key], key)
 	}
-	assert.Equal(v.t, truth.Record.Created.UTC().Truncate(time.Millisecond), info.CreatedAt)
-	assert.Equal(v.t, truth.Sandbox.Timeout, info.Timeout)
-	assert.Equal(v.t, *truth.Session.Timeout, info.SessionTimeout)
-	assert.Equal(v.t, truth.Session.SourceSnapshotID, info.SourceSnapshotID)
+	assert.Equal(v.T, truth.Record.Created.UTC().Truncate(time.Millisecond), info.CreatedAt)
+	assert.Equal(v.T, truth.Sandbox.Timeout, info.Timeout)
+	assert.Equal(v.T, *truth.Session.Timeout, info.SessionTimeout)
+	assert.Equal(v.T, truth.Session.SourceSnapshotID, info.SourceSnapshotID)
 	if truth.Record.State == sandbox.StateRunning {
-		assert.Equal(v.t, truth.Record.Deadline.UTC().Truncate(time.Millisecond), info.ExpiresAt)
+		assert.Equal(v.T, truth.Record.Deadline.UTC().Truncate(time.Millisecond), info.ExpiresAt)
 	} else {
-		assert.Zero(v.t, info.ExpiresAt)
+		assert.Zero(v.T, info.ExpiresAt)
 	}
-	assert.Equal(v.t, truth.Sandbox.CurrentSnapshotID, info.CurrentSnapshotID)
+	assert.Equal(v.T, truth.Sandbox.CurrentSnapshotID, info.CurrentSnapshotID)
 }
 
 // anonymous puts * for the names and ids in requests.
@@ -183,18 +183,18 @@ func vercelTakenName(t *testing.T, v vercel) {
 	v.create(options{"name": "n1"})
 	v.refuses(400, "bad_request", "create", options{"name": "n1"})
 	require.Len(t, v.server.All(), 1)
-	v.must("getOrCreate", options{"name": "n1"})
+	v.Must("getOrCreate", options{"name": "n1"})
 	require.Len(t, v.server.All(), 1)
-	v.must("getOrCreate", options{"name": "n2", "persistent": false})
+	v.Must("getOrCreate", options{"name": "n2", "persistent": false})
 	require.Len(t, v.server.All(), 2)
 }
 
 // refuses has the SDK do something that the service answers so.
 func (v vercel) refuses(status int, code, action string, args ...any) {
-	v.t.Helper()
-	failed := v.fails("APIError", action, args...)
-	assert.Equal(v.t, status, failed.StatusCode, "%s: %s", action, failed.Message)
-	assert.Equal(v.t, code, failed.Code, "%s: %s", action, failed.Message)
+	v.T.Helper()
+	failed := v.Fails("APIError", action, args...)
+	assert.Equal(v.T, status, failed.StatusCode, "%s: %s", action, failed.Message)
+	assert.Equal(v.T, code, failed.Code, "%s: %s", action, failed.Message)
 }
 
 // sh returns a command that a shell runs.
@@ -205,15 +205,15 @@ func vercelCommands(t *testing.T, v vercel) {
 	assert.Equal(t, result{Stdout: "hi\n"}, ask[result](v.sdk, "run", name, options{"cmd": "echo", "args": []string{"hi"}}))
 	assert.Equal(t, result{7, "out\n", "err\n"}, ask[result](v.sdk, "run", name, sh("echo out; echo err >&2; exit 7")))
 	assert.Equal(t, result{Stdout: "/tmp create run\n"},
-		ask[result](v.sdk, "run", name, sh("echo $PWD $FROM $MORE").with("cwd", "/tmp").with("env", options{"MORE": "run"})))
+		ask[result](v.sdk, "run", name, sh("echo $PWD $FROM $MORE").With("cwd", "/tmp").With("env", options{"MORE": "run"})))
 	assert.Equal(t, "/vercel/sandbox\n", ask[result](v.sdk, "run", name, sh("pwd")).Stdout)
 	assert.Equal(t, "vercel-sandbox\n", ask[result](v.sdk, "run", name, sh("id -un")).Stdout)
-	assert.Equal(t, "root\n", ask[result](v.sdk, "run", name, sh("id -un").with("sudo", true)).Stdout)
+	assert.Equal(t, "root\n", ask[result](v.sdk, "run", name, sh("id -un").With("sudo", true)).Stdout)
 
 	long := ask[result](v.sdk, "run", name, sh("seq 100000"))
 	assert.Equal(t, 588_895, len(long.Stdout), "across many lines of the stream")
 	assert.True(t, strings.HasSuffix(long.Stdout, "\n99999\n100000\n"))
-	assert.Equal(t, 137, ask[result](v.sdk, "run", name, sh("sleep 600").with("timeoutMs", 300)).ExitCode)
+	assert.Equal(t, 137, ask[result](v.sdk, "run", name, sh("sleep 600").With("timeoutMs", 300)).ExitCode)
 	v.refuses(400, "executable_not_found", "run", name, options{"cmd": "no-such-program"})
 }
 
@@ -236,10 +236,10 @@ func vercelDetached(t *testing.T, v vercel) {
 		endless := ask[command](v.sdk, "start", name, sh("echo up; sleep 600"))
 		assert.Nil(t, ask[command](v.sdk, "find", name, endless.ID).ExitCode)
 		assert.True(t, v.runs(name, endless.ID))
-		v.must("kill", endless.ID, signal)
+		v.Must("kill", endless.ID, signal)
 		assert.Equal(t, exit, ask[result](v.sdk, "wait", endless.ID).ExitCode)
 		require.Eventually(t, func() bool { return !v.runs(name, endless.ID) }, time.Minute, 10*time.Millisecond)
-		_, failed := v.do("kill", endless.ID)
+		_, failed := v.Do("kill", endless.ID)
 		require.NotNil(t, failed, "it is gone")
 	}
 	v.refuses(404, "not_found", "find", name, "cmd_0000000000000000000000000000")
@@ -247,19 +247,19 @@ func vercelDetached(t *testing.T, v vercel) {
 
 // runs reports whether something of a command runs, as the fake knows it.
 func (v vercel) runs(name, command string) bool {
-	v.t.Helper()
+	v.T.Helper()
 	for _, p := range v.server.Processes(v.truth(name).Session.ID) {
 		if p.ID == command {
 			return p.Running
 		}
 	}
-	require.Fail(v.t, "the fake knows no "+command)
+	require.Fail(v.T, "the fake knows no "+command)
 	return false
 }
 
 func vercelFiles(t *testing.T, v vercel) {
 	name := v.create(options{})
-	v.must("write", name, []options{
+	v.Must("write", name, []options{
 		{"path": "new/a.txt", "data": "content"},
 		{"path": "/tmp/b c", "data": "ß"},
 		{"path": "empty", "data": ""},
@@ -276,20 +276,20 @@ func vercelFiles(t *testing.T, v vercel) {
 	// What follows the SDK has done by commands of its own.
 	assert.True(t, ask[bool](v.sdk, "exists", name, "/tmp/b c"))
 	assert.False(t, ask[bool](v.sdk, "exists", name, "/tmp/none"))
-	assert.Equal(t, "ENOENT", v.fails("Error", "readText", name, "/tmp/none").Code)
-	v.must("makeDir", name, "dir")
-	v.must("rename", name, "/tmp/b c", "dir/b")
+	assert.Equal(t, "ENOENT", v.Fails("Error", "readText", name, "/tmp/none").Code)
+	v.Must("makeDir", name, "dir")
+	v.Must("rename", name, "/tmp/b c", "dir/b")
 	assert.Equal(t, []string{"b"}, ask[[]string](v.sdk, "listDir", name, "dir"))
 	assert.Equal(t, "ß", ask[string](v.sdk, "readText", name, "dir/b"))
-	v.must("remove", name, "dir/b")
+	v.Must("remove", name, "dir/b")
 	assert.Empty(t, ask[[]string](v.sdk, "listDir", name, "dir"))
-	assert.Equal(t, "ENOENT", v.fails("Error", "remove", name, "dir/b").Code)
+	assert.Equal(t, "ENOENT", v.Fails("Error", "remove", name, "dir/b").Code)
 }
 
 func vercelExtend(t *testing.T, v vercel) {
 	name := v.create(options{"name": "n1", "timeout": 60_000, "tags": options{"a": "1", "b": "2"}})
 	end := v.truth(name).Record.Deadline
-	calls := v.wire.since(func() { v.must("extend", name, 30_000) })
+	calls := v.wire.since(func() { v.Must("extend", name, 30_000) })
 	assert.Equal(t, []string{"POST /api/v2/sandboxes/sessions/*/extend-timeout"}, anonymous(calls))
 	assert.Equal(t, 30*time.Second, v.truth(name).Record.Deadline.Sub(end), "to the end that was, not to now")
 	info := ask[vercelInfo](v.sdk, "known", name)
@@ -298,9 +298,9 @@ func vercelExtend(t *testing.T, v vercel) {
 	v.same(v.truth(name), info)
 
 	// A longer timeout the SDK gives the running session too, and a shorter one only the next.
-	calls = v.wire.since(func() { v.must("update", name, options{"timeout": 120_000, "tags": options{"a": "2"}}) })
+	calls = v.wire.since(func() { v.Must("update", name, options{"timeout": 120_000, "tags": options{"a": "2"}}) })
 	assert.Equal(t, []string{"PATCH /api/v2/sandboxes/*", "POST /api/v2/sandboxes/sessions/*/extend-timeout"}, anonymous(calls))
-	v.must("update", name, options{"timeout": 30_000})
+	v.Must("update", name, options{"timeout": 30_000})
 	truth := v.truth(name)
 	assert.Equal(t, time.Minute, truth.Record.Deadline.Sub(end))
 	assert.Equal(t, map[string]string{"a": "2"}, truth.Record.Tags, "tags are replaced, not merged")
@@ -322,7 +322,7 @@ func vercelList(t *testing.T, v vercel) {
 	v.create(options{"tags": options{"a.run": value + "!"}})
 	v.create(options{"tags": options{"k": value}})
 	for name := range want {
-		v.must("stop", name) // and is found all the same
+		v.Must("stop", name) // and is found all the same
 		break
 	}
 
@@ -358,13 +358,13 @@ func vercelList(t *testing.T, v vercel) {
 	}
 	assert.Equal(t, []string{"n1", "n2"}, names)
 
-	calls = v.wire.since(func() { v.fails("Error", "pages", options{"tags": options{"a.run": value, "k": "x"}}) })
+	calls = v.wire.since(func() { v.Fails("Error", "pages", options{"tags": options{"a.run": value, "k": "x"}}) })
 	assert.Empty(t, calls, "two tags the SDK refuses by itself")
 }
 
 func vercelGet(t *testing.T, v vercel) {
 	v.create(options{"name": "n1"})
-	v.must("stop", "n1")
+	v.Must("stop", "n1")
 	calls := v.wire.since(func() {
 		assert.Equal(t, "stopped", ask[vercelInfo](v.sdk, "get", "n1").Status)
 		assert.Equal(t, "stopped", ask[vercelInfo](v.sdk, "get", "n1", options{"resume": false}).Status)
@@ -377,7 +377,7 @@ func vercelGet(t *testing.T, v vercel) {
 	assert.Equal(t, "running", ask[vercelInfo](v.sdk, "get", "n1", options{"resume": true}).Status)
 	assert.Equal(t, sandbox.StateRunning, v.truth("n1").Record.State)
 	assert.Len(t, v.truth("n1").Sessions, 2)
-	v.must("get", "n1", options{"resume": true})
+	v.Must("get", "n1", options{"resume": true})
 	assert.Len(t, v.truth("n1").Sessions, 2, "it runs")
 }
 
@@ -403,7 +403,7 @@ func vercelStop(t *testing.T, v vercel) {
 	assert.Empty(t, v.server.Snapshots())
 
 	v.server.Change(func(q *vercelfake.Quirks) { q.StopTime, q.SnapshotTime = 200*time.Millisecond, 200*time.Millisecond })
-	v.must("create", options{"name": "n2"})
+	v.Must("create", options{"name": "n2"})
 	stopped = ask[vercelStopped](v.sdk, "stop", "n2")
 	assert.Equal(t, "stopped", stopped.Status, "however long it takes")
 	require.Len(t, v.server.Snapshots(), 1, "by default each stop leaves a snapshot")
@@ -412,8 +412,8 @@ func vercelStop(t *testing.T, v vercel) {
 }
 
 func vercelDispose(t *testing.T, v vercel) {
-	v.must("create", options{"name": "n1"})
-	v.must("dispose", "n1")
+	v.Must("create", options{"name": "n1"})
+	v.Must("dispose", "n1")
 	truth := v.truth("n1")
 	assert.Equal(t, sandbox.StateDormant, truth.Record.State)
 	assert.False(t, truth.Deleted)
@@ -423,7 +423,7 @@ func vercelDispose(t *testing.T, v vercel) {
 func vercelResume(t *testing.T, v vercel) {
 	for name, persistent := range map[string]bool{"n1": true, "n2": false} {
 		first := ask[vercelInfo](v.sdk, "create", options{"name": name, "persistent": persistent, "timeout": 60_000})
-		v.must("write", name, []options{{"path": "kept", "data": "kept"}})
+		v.Must("write", name, []options{{"path": "kept", "data": "kept"}})
 		stopped := ask[vercelStopped](v.sdk, "stop", name)
 		before := v.svc.Now()
 		again := ask[vercelInfo](v.sdk, "get", name, options{"resume": true})
@@ -450,8 +450,8 @@ func vercelResume(t *testing.T, v vercel) {
 func vercelRevival(t *testing.T, v vercel) {
 	v.create(options{"name": "n1", "timeout": 60_000})
 	first := v.truth("n1").Session.ID
-	v.must("stop", "n1")
-	calls := v.wire.since(func() { v.must("extend", "n1", 30_000) })
+	v.Must("stop", "n1")
+	calls := v.wire.since(func() { v.Must("extend", "n1", 30_000) })
 	assert.Equal(t, []string{
 		"POST /api/v2/sandboxes/sessions/*/extend-timeout", "GET /api/v2/sandboxes/*",
 		"POST /api/v2/sandboxes/sessions/*/extend-timeout",
@@ -461,7 +461,7 @@ func vercelRevival(t *testing.T, v vercel) {
 	assert.NotEqual(t, first, truth.Session.ID)
 	v.same(truth, ask[vercelInfo](v.sdk, "known", "n1"))
 
-	v.must("stop", "n1")
+	v.Must("stop", "n1")
 	assert.Equal(t, "back\n", ask[result](v.sdk, "run", "n1", sh("echo back")).Stdout)
 	assert.Len(t, v.truth("n1").Sessions, 3)
 
@@ -485,7 +485,7 @@ func vercelSnapshot(t *testing.T, v vercel) {
 	for i, purge := range []bool{false, true} {
 		name := []string{"n1", "n2"}[i]
 		v.create(options{"name": name})
-		v.must("write", name, []options{{"path": "kept", "data": name}})
+		v.Must("write", name, []options{{"path": "kept", "data": name}})
 		snap := ask[vercelSnap](v.sdk, "snapshot", name, options{"expiration": 24 * time.Hour.Milliseconds()})
 		assert.Equal(t, "created", snap.Status)
 		assert.Equal(t, v.truth(name).Session.ID, snap.Session)
@@ -494,7 +494,7 @@ func vercelSnapshot(t *testing.T, v vercel) {
 		assert.Equal(t, "stopped", ask[vercelInfo](v.sdk, "known", name).Status)
 		assert.Equal(t, 1, listed(name))
 
-		v.must("delete", name, options{"deleteOrphanSnapshots": purge})
+		v.Must("delete", name, options{"deleteOrphanSnapshots": purge})
 		assert.True(t, v.truth(name).Deleted)
 		if purge {
 			assert.Len(t, v.server.Snapshots(), 1, "that of the other")
@@ -517,22 +517,22 @@ func vercelSnapshot(t *testing.T, v vercel) {
 }
 
 func vercelFork(t *testing.T, v vercel) {
-	v.must("create", options{"name": "n1", "tags": options{"run": "r1"}, "timeout": 120_000})
-	v.must("write", "n1", []options{{"path": "kept", "data": "kept"}})
-	v.must("stop", "n1")
+	v.Must("create", options{"name": "n1", "tags": options{"run": "r1"}, "timeout": 120_000})
+	v.Must("write", "n1", []options{{"path": "kept", "data": "kept"}})
+	v.Must("stop", "n1")
 	info := ask[vercelInfo](v.sdk, "fork", "n1", options{"name": "n2"})
 	v.same(v.truth("n2"), info)
 	assert.Equal(t, map[string]string{"run": "r1"}, info.Tags)
 	assert.Equal(t, int64(120_000), info.Timeout)
 	assert.Equal(t, "kept", ask[string](v.sdk, "read", "n2", "kept"))
-	v.must("delete", "n1", options{"deleteOrphanSnapshots": true})
+	v.Must("delete", "n1", options{"deleteOrphanSnapshots": true})
 	assert.Len(t, v.server.Snapshots(), 1, "the fork began with it")
 	assert.Equal(t, sandbox.StateRunning, v.truth("n2").Record.State)
 }
 
 func vercelDelete(t *testing.T, v vercel) {
 	v.create(options{"name": "n1"})
-	calls := v.wire.since(func() { v.must("delete", "n1") })
+	calls := v.wire.since(func() { v.Must("delete", "n1") })
 	assert.Equal(t, []string{"DELETE /api/v2/sandboxes/*"}, anonymous(calls), "without a stop before it")
 	assert.Equal(t, sandbox.StateGone, v.truth("n1").Record.State)
 	v.gone("n1")
@@ -540,15 +540,15 @@ func vercelDelete(t *testing.T, v vercel) {
 	assert.Len(t, v.server.All(), 1)
 
 	v.create(options{"name": "n2"})
-	v.must("stop", "n2")
-	v.must("delete", "n2")
+	v.Must("stop", "n2")
+	v.Must("delete", "n2")
 	assert.Equal(t, sandbox.StateGone, v.truth("n2").Record.State)
 	v.gone("n2")
 
 	// A machine may take its time. Its name is gone at once.
 	v.svc.Behave(func(b *fake.Behaviour) { b.DeleteTime = time.Hour })
 	v.create(options{"name": "n3"})
-	v.must("delete", "n3")
+	v.Must("delete", "n3")
 	assert.Equal(t, sandbox.StateEnding, v.truth("n3").Record.State)
 	v.refuses(404, "sandbox_not_found", "get", "n3")
 	v.refuses(404, "sandbox_not_found", "run", "n3", sh("true")) // the SDK tries to resume it
@@ -559,7 +559,7 @@ func vercelDelete(t *testing.T, v vercel) {
 
 // gone holds that the SDK has it that there is no such sandbox.
 func (v vercel) gone(name string) {
-	v.t.Helper()
+	v.T.Helper()
 	for _, action := range []string{"get", "delete", "stop"} {
 		v.refuses(404, "sandbox_not_found", action, name)
 	}
@@ -567,9 +567,9 @@ func (v vercel) gone(name string) {
 	v.refuses(404, "sandbox_not_found", "extend", name, 60_000)
 	v.refuses(404, "sandbox_not_found", "run", name, sh("true"))
 	v.refuses(404, "sandbox_not_found", "fork", name, options{})
-	assert.Nil(v.t, ask[*string](v.sdk, "read", name, "/etc/passwd"), "the SDK takes every 404 for a missing file")
+	assert.Nil(v.T, ask[*string](v.sdk, "read", name, "/etc/passwd"), "the SDK takes every 404 for a missing file")
 	for _, row := range slices.Concat(ask[[][]vercelRow](v.sdk, "pages", options{})...) {
-		assert.NotEqual(v.t, name, row.Name)
+		assert.NotEqual(v.T, name, row.Name)
 	}
 }
 
@@ -588,7 +588,7 @@ func vercelExpiry(t *testing.T, v vercel) {
 	assert.Len(t, v.truth("n1").Sessions, 1, "sessions are not resumed")
 	assert.Empty(t, v.server.Snapshots())
 
-	v.must("create", options{"name": "n2", "timeout": 60_000})
+	v.Must("create", options{"name": "n2", "timeout": 60_000})
 	v.svc.Advance(61 * time.Second)
 	assert.Equal(t, "stopped", ask[vercelInfo](v.sdk, "get", "n2").Status)
 	assert.Len(t, v.server.Snapshots(), 1, "the end of the time leaves a snapshot as a stop does")
@@ -601,17 +601,17 @@ func vercelExpiry(t *testing.T, v vercel) {
 func vercelDeath(t *testing.T, v vercel) {
 	v.create(options{"name": "n1"})
 	id := ask[struct{ ID string }](v.sdk, "start", "n1", sh("sleep 600")).ID
-	v.must("stop", "n1")
+	v.Must("stop", "n1")
 	v.refuses(410, "sandbox_stopped", "wait", id)
 	v.refuses(410, "sandbox_stopped", "follow", id)
 	v.refuses(410, "sandbox_stopped", "kill", id)
 
 	v.create(options{"name": "n2"})
-	v.must("begin", "n2", sh("echo up; sleep 600"))
+	v.Must("begin", "n2", sh("echo up; sleep 600"))
 	session := v.truth("n2").Session.ID
 	require.Eventually(t, func() bool { return len(v.server.Processes(session)) == 1 }, time.Minute, 10*time.Millisecond)
-	v.must("stopSession", session)
-	assert.Equal(t, "sandbox_stream_closed", v.fails("StreamError", "end").Code)
+	v.Must("stopSession", session)
+	assert.Equal(t, "sandbox_stream_closed", v.Fails("StreamError", "end").Code)
 	assert.Equal(t, sandbox.StateDormant, v.truth("n2").Record.State, "that resumes nothing")
 }
 
@@ -635,14 +635,14 @@ func vercelLostCreate(t *testing.T, v vercel) {
 
 func vercelAbortedCreate(t *testing.T, v vercel) {
 	v.server.Fault("createSandbox", vercelfake.Fault{Hang: true, After: true})
-	v.must("beginCreate", options{"name": "n1", "persistent": false})
+	v.Must("beginCreate", options{"name": "n1", "persistent": false})
 	require.Eventually(t, func() bool { return len(v.server.All()) == 1 }, time.Minute, 10*time.Millisecond)
-	v.must("abort")
-	v.fails("DOMException", "end")
+	v.Must("abort")
+	v.Fails("DOMException", "end")
 	assert.Equal(t, sandbox.StateRunning, v.truth("n1").Record.State)
 	assert.Equal(t, 1, v.server.Count("createSandbox"))
-	v.must("get", "n1")
-	v.must("delete", "n1")
+	v.Must("get", "n1")
+	v.Must("delete", "n1")
 	v.gone("n1")
 }
 
@@ -666,11 +666,11 @@ func vercelErrors(t *testing.T, v vercel) {
 	v.svc.Behave(func(b *fake.Behaviour) { b.NoDelete = true })
 	v.refuses(403, "forbidden", "delete", "n1") // the token can make what it cannot delete
 
-	v.must("open", vercelAccess(v.wire).with("projectId", "prj_other"))
+	v.Must("open", vercelAccess(v.wire).With("projectId", "prj_other"))
 	v.refuses(404, "not_found", "get", "n1") // be it that it is there
-	v.must("open", vercelAccess(v.wire).with("teamId", "team_other"))
+	v.Must("open", vercelAccess(v.wire).With("teamId", "team_other"))
 	v.refuses(403, "forbidden", "get", "n1")
-	v.must("open", vercelAccess(v.wire).with("token", "another"))
+	v.Must("open", vercelAccess(v.wire).With("token", "another"))
 	v.refuses(403, "forbidden", "get", "n1")
 	v.refuses(403, "forbidden", "create", options{})
 	assert.Equal(t, sandbox.StateRunning, v.truth("n1").Record.State)
