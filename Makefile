@@ -15,10 +15,10 @@ FUZZTIME ?= 10s
 # The one SDK that the registry did not have when sdkcheck was written.
 BOAT_SDK := @boatdev/sdk
 
-# The packages whose tests share a Docker engine and a real clock: tested last, one at a time.
-ENGINE := ./providers/docker,./examples/...
+# The packages whose tests share an engine or a cluster, and a real clock: tested last, one at a time.
+ENGINE := ./providers/docker,./examples/...,./internal/kubecluster/...
 
-.PHONY: test lint crash bench fuzz image readme sdks sdkcheck
+.PHONY: test lint crash bench fuzz image readme sdks sdkcheck kube
 
 ## test: vet and test every module with the race detector, then say what was skipped and why
 test:
@@ -37,6 +37,7 @@ lint:
 		$(GO) mod tidy -diff; \
 		GOWORK=off $(GO) build ./...; \
 	done
+	cd internal/kubetest && GOWORK=off $(GO) mod tidy -diff
 
 ## crash: end N child processes at random instants and ask the Docker engine what is left; twice UNLEASED more without leases
 crash:
@@ -51,6 +52,10 @@ sdks:
 ## sdkcheck: have the official SDKs live against our fakes
 sdkcheck: sdks
 	SANDGLASS_NO_SKIP=1 $(GO) test -race -shuffle=on -count=1 ./sdkcheck ./sdkcheck/modal
+
+## kube: build the Kubernetes components that the tests of Kubernetes run on: some 8 minutes at first, seconds later
+kube:
+	$(GO) run ./internal/kubecluster/kubed build
 
 ## bench: run the benchmarks
 bench:

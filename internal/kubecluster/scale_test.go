@@ -1,0 +1,47 @@
+package kubecluster_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAPuppetHasHundredsOfPodsRunAndEndAtTheirJobsDeadline(t *testing.T) {
+	c := control.get(t)
+	ns := c.Namespace(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var puppet sync.WaitGroup
+	puppet.Go(func() { assert.ErrorIs(t, c.RunPuppet(ctx), context.Canceled) })
+	began := time.Now()
+	const n = 200
+	var all sync.WaitGroup
+	for worker := range 10 {
+		all.Go(func() {
+			for i := range n / 10 {
+				assert.NoError(t, c.Do(ctx, "POST", jobs(ns), sleeper(fmt.Sprintf("job-%d-%d", worker, i), 40, "sleep", "100"), nil))
+			}
+		})
+	}
+	all.Wait()
+	count := func() (running int) {
+		objects, err := c.Objects(ctx, ns, "")
+		require.NoError(t, err)
+		for _, o := range objects {
+			if o.Status.Phase == "Running" {
+				running++
+			}
+		}
+		return running
+	}
+	eventually(t, "all run", func() bool { return count() == n })
+	t.Logf("%d pods ran after %v", n, time.Since(began).Round(time.Second))
+	eventually(t, "nothing", func() bool { return empty(t, c, ns) })
+	t.Logf("nothing was left after %v", time.Since(began).Round(time.Second))
+	cancel()
+	puppet.Wait()
+}
