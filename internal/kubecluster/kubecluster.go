@@ -8,7 +8,8 @@
 //	ns := c.Namespace(t)
 //	token := c.User(t, ns, kubecluster.May("batch", "jobs", "create", "get"))
 //
-// The components are one binary, which "make kube" builds. Without it [Start] fails with [ErrUnavailable].
+// The components are one binary, which "make kube" builds. Without it, or with SANDGLASS_KUBE=off in the environment,
+// [Start] fails with [ErrUnavailable].
 //
 // Without a node, there are etcd, API server and controller manager, and no root is needed. Pods stay Pending, unless
 // [Cluster.RunPuppet] plays their node. With a node, there are also scheduler, kubelet and containerd, which need root,
@@ -57,11 +58,14 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
+// off, as SANDGLASS_KUBE, says that no cluster is wanted.
+const off = "off"
+
 // Skip skips a test that has no cluster because of err. It fails the test instead if err is not [ErrUnavailable], or if
-// SANDGLASS_NO_SKIP is 1.
+// SANDGLASS_NO_SKIP is 1, unless SANDGLASS_KUBE is off.
 func Skip(t TB, err error) {
 	t.Helper()
-	if !errors.Is(err, ErrUnavailable) || os.Getenv("SANDGLASS_NO_SKIP") == "1" {
+	if !errors.Is(err, ErrUnavailable) || os.Getenv("SANDGLASS_NO_SKIP") == "1" && os.Getenv("SANDGLASS_KUBE") != off {
 		t.Fatalf("%v", err)
 	}
 	t.Skipf("%v", err)
@@ -144,6 +148,9 @@ func available(cfg Config) (string, error) {
 	path, err := Path()
 	if err != nil {
 		return no("%w", err)
+	}
+	if path == off {
+		return no("SANDGLASS_KUBE is off")
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return no("it is not built: make kube")

@@ -265,16 +265,19 @@ func (r *reporter) Skipf(string, ...any)  { r.skipped = !r.failed }
 
 func TestATestIsSkippedOnlyForWantOfAClusterAndOnlyWhereThatIsAllowed(t *testing.T) {
 	for name, tt := range map[string]struct {
-		noSkip string
-		err    error
-		want   bool // skipped
+		noSkip, kube string
+		err          error
+		want         bool // skipped
 	}{
-		"not built":                         {"", fmt.Errorf("x: %w", kubecluster.ErrUnavailable), true},
-		"not built, but skipping forbidden": {"1", fmt.Errorf("x: %w", kubecluster.ErrUnavailable), false},
-		"broken":                            {"", io.ErrUnexpectedEOF, false},
+		"not built":                               {"", "", fmt.Errorf("x: %w", kubecluster.ErrUnavailable), true},
+		"not built, but skipping forbidden":       {"1", "", fmt.Errorf("x: %w", kubecluster.ErrUnavailable), false},
+		"switched off, though skipping forbidden": {"1", "off", fmt.Errorf("x: %w", kubecluster.ErrUnavailable), true},
+		"broken":                   {"", "", io.ErrUnexpectedEOF, false},
+		"broken, and switched off": {"1", "off", io.ErrUnexpectedEOF, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("SANDGLASS_NO_SKIP", tt.noSkip)
+			t.Setenv("SANDGLASS_KUBE", tt.kube)
 			r := &reporter{TB: t}
 			kubecluster.Skip(r, tt.err)
 			assert.Equal(t, tt.want, r.skipped)
