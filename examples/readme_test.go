@@ -4,6 +4,7 @@ package examples_test
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -27,6 +28,8 @@ import (
 	"github.com/sandglass-dev/sandglass/providers/daytona"
 	"github.com/sandglass-dev/sandglass/providers/docker"
 	"github.com/sandglass-dev/sandglass/providers/e2b"
+	"github.com/sandglass-dev/sandglass/providers/kubernetes"
+	"github.com/sandglass-dev/sandglass/providers/modal"
 	"github.com/sandglass-dev/sandglass/providers/vercel"
 	"github.com/sandglass-dev/sandglass/sandbox"
 	"github.com/sandglass-dev/sandglass/ttl"
@@ -167,12 +170,21 @@ func providers(t *testing.T) []provider {
 	require.NoError(t, err)
 	ascii, err := boat.New(boat.Config{APIKey: "boat_0000"})
 	require.NoError(t, err)
+	mdl, err := modal.New(modal.Config{TokenID: "ak-0000", TokenSecret: "as-0000"})
+	require.NoError(t, err)
+	t.Cleanup(mdl.Close)
+	kube, err := kubernetes.New(kubernetes.Config{
+		BaseURL: "https://127.0.0.1:6443", Namespace: "sandboxes", Tokens: func(context.Context) (string, error) { return "0000", nil },
+	})
+	require.NoError(t, err)
 	return []provider{
 		{"Docker", engine.Capabilities()},
 		{"E2B", cloud.Capabilities()},
 		{"Daytona", dtn.Capabilities()},
 		{"Vercel", vcl.Capabilities()},
 		{"boat.dev", ascii.Capabilities()},
+		{"Modal", mdl.Capabilities()},
+		{"Kubernetes", kube.Capabilities()},
 	}
 }
 
@@ -204,6 +216,16 @@ func promises(t *testing.T) string {
 			"q + W + about %v, archiving included (2 to 30 s were seen); one that died before its mark was written is found by the journal, else reported as nobody's",
 			"look: 404",
 		},
+		"Modal": {
+			"hard timeout, idle timeout, and a watchdog that is the first process",
+			"q + W + 1 s + about %v, a long command or not, never past the hard end; where a running command could hold off the end of the first process, or root inside stops that process, the idle time and the hard end are left",
+			"the service's word that it has ended",
+		},
+		"Kubernetes": {
+			"a Job with `activeDeadlineSeconds`; the pod has one of its own, the hard end",
+			"q + W + about %v (whole seconds, grace, the controller's work); with the node or the controller down, when it is back, and no delete is confirmed before",
+			"Job and pods gone, by uid",
+		},
 	}
 	var rows [][]string
 	for _, p := range providers(t) {
@@ -217,10 +239,6 @@ func promises(t *testing.T) string {
 		require.True(t, ok, p.name)
 		rows = append(rows, []string{"**" + p.name + "**", w.create, extend, expiry, fmt.Sprintf(w.life, duration(p.caps.Lateness)), w.proof})
 	}
-	rows = append(rows,
-		[]string{"Modal (coming)", "hard and idle timeout", "activity", "terminated", "q + W + about 21 s, never past the hard end", "wait status"},
-		[]string{"Kubernetes (coming)", "Job with a deadline", "set", "pod deleted, Job removed", "q + W + about 4 s; with node or controller down, when it is back", "Job and pods gone, by uid"},
-	)
 	return table([]string{"", "lease at create", "extend", "at expiry", "life after the owner's death", "proof of gone"}, rows...)
 }
 
