@@ -16,7 +16,7 @@ FUZZTIME ?= 10s
 BOAT_SDK := @boatdev/sdk
 
 # The packages whose tests share an engine or a cluster, and a real clock: tested last, one at a time.
-ENGINE := ./providers/docker,./examples/...,./internal/kubecluster/...
+ENGINE := ./providers/docker,./examples/...,./examples/eino,./examples/langchaingo,./cmd/sandglass/...,./internal/kubecluster/...,./providers/kubernetes
 
 .PHONY: test lint crash bench fuzz image readme sdks sdkcheck kube
 
