@@ -51,7 +51,7 @@ type runCmd struct {
 func (runCmd) Help() string {
 	var survivors strings.Builder
 	for _, k := range settings.Kinds() {
-		fmt.Fprintf(&survivors, "\t%-8s %s\n", k, settings.Survivor(k))
+		fmt.Fprintf(&survivors, "\t%-10s %s\n", k, settings.Survivor(k))
 	}
 	return `Makes a sandbox, runs the program with its id in the environment, and extends the sandbox's lease while the program runs.
 When the program ends, in whatever way, the sandbox is deleted and seen to be gone before run returns. If run itself is killed,
