@@ -25,50 +25,13 @@ type Fault struct {
 
 // Fault queues faults for a method, such as "SandboxCreateV2", or for any: "".
 func (s *Server) Fault(method string, faults ...Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, f := range faults {
-		if f.Times == 0 {
-			f.Times = 1
-		}
-		s.faults[method] = append(s.faults[method], &f)
+		s.faults.Add(method, f, f.Times, f.Skip)
 	}
 }
 
 // Heal drops all faults that wait and lets go those that hang. It leaves those of the state machine.
-func (s *Server) Heal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.faults)
-	if s.healing != nil {
-		close(s.healing)
-		s.healing = nil
-	}
-}
-
-// fault takes the fault of one call.
-func (s *Server) fault(method string) Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range []string{method, ""} {
-		queue := s.faults[name]
-		if len(queue) == 0 {
-			continue
-		}
-		f := queue[0]
-		if f.Skip > 0 {
-			f.Skip--
-			continue
-		}
-		if f.Times > 0 {
-			if f.Times--; f.Times == 0 {
-				s.faults[name] = queue[1:]
-			}
-		}
-		return *f
-	}
-	return Fault{}
-}
+func (s *Server) Heal() { s.faults.Heal() }
 
 // meet lives through the fault, before the effect or after it, and returns what is answered instead.
 func (s *Server) meet(ctx context.Context, f Fault) error {
@@ -76,14 +39,8 @@ func (s *Server) meet(ctx context.Context, f Fault) error {
 		return problemOf(err)
 	}
 	if f.Hang {
-		s.mu.Lock()
-		if s.healing == nil {
-			s.healing = make(chan struct{})
-		}
-		healing := s.healing
-		s.mu.Unlock()
 		select {
-		case <-healing:
+		case <-s.faults.Healed():
 		case <-ctx.Done():
 		case <-s.base.Done():
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/sandglass-dev/sandglass/internal/fake"
+	"github.com/sandglass-dev/sandglass/internal/fake/wire"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -48,6 +49,8 @@ type Server struct {
 	work   sync.WaitGroup // goroutines of sandboxes and commands
 	tokens *mint
 
+	faults wire.Queue[Fault]
+
 	mu       sync.Mutex // guards the rest and all boxes; held for memory operations only, never while calling svc
 	closed   bool
 	denied   bool
@@ -63,8 +66,6 @@ type Server struct {
 	hosts    map[string]tunnel
 	ports    map[int]http.Handler
 	programs []Program
-	faults   map[string][]*Fault
-	healing  chan struct{}
 	log      []*Request
 	servers  []*grpc.Server
 }
@@ -80,7 +81,6 @@ func New(o Options) *Server {
 		svc: fake.New(sandbox.ExtendActivity, b), opts: o, quirks: o.Quirks, tokens: newMint(),
 		images: map[string]*image{}, named: map[string]*image{}, secrets: map[string]*secret{}, volumes: map[string]*volume{},
 		ids: map[string]*box{}, tasks: map[string]*box{}, hosts: map[string]tunnel{}, ports: map[int]http.Handler{},
-		faults: map[string][]*Fault{},
 	}
 	for name, env := range o.Secrets {
 		sec := &secret{id: newID("st-"), name: name, env: env}

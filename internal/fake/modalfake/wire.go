@@ -73,7 +73,7 @@ func (s *Server) unary(ctx context.Context, name string, router bool, in any, h 
 }
 
 func (s *Server) carryOut(ctx context.Context, name string, router bool, do func(context.Context) (any, error)) (any, error) {
-	f := s.fault(name)
+	f := s.faults.Take(name)
 	if !f.After {
 		if err := s.meet(ctx, f); err != nil {
 			return nil, err
@@ -151,7 +151,7 @@ func (s *Server) stream(name string, router bool, srv any, st grpc.ServerStream,
 	ctx, cancel := s.alive(st.Context())
 	defer cancel()
 	entry := s.note(ctx, name, router)
-	f := s.fault(name)
+	f := s.faults.Take(name)
 	err := func() error {
 		if !f.After {
 			if err := s.meet(ctx, f); err != nil {

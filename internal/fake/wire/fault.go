@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -34,60 +33,13 @@ func (f Fault) Instead() bool {
 }
 
 // Faults are those that wait for their requests. The zero value has none. It is safe for concurrent use.
-type Faults struct {
-	mu      sync.Mutex
-	queues  map[string][]*Fault
-	healing chan struct{}
-}
+type Faults struct{ Queue[Fault] }
 
 // Fault queues faults for an operation, or for any: "".
 func (q *Faults) Fault(operation string, faults ...Fault) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.queues == nil {
-		q.queues = map[string][]*Fault{}
-	}
 	for _, f := range faults {
-		if f.Times == 0 {
-			f.Times = 1
-		}
-		q.queues[operation] = append(q.queues[operation], &f)
+		q.Add(operation, f, f.Times, f.Skip)
 	}
-}
-
-// Heal drops all faults that wait and breaks the connections of those that hang. It leaves those of the state machine.
-func (q *Faults) Heal() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	clear(q.queues)
-	if q.healing != nil {
-		close(q.healing)
-		q.healing = nil
-	}
-}
-
-// Take returns the fault of one request; the zero value if there is none.
-func (q *Faults) Take(operation string) Fault {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, name := range []string{operation, ""} {
-		queue := q.queues[name]
-		if len(queue) == 0 {
-			continue
-		}
-		f := queue[0]
-		if f.Skip > 0 {
-			f.Skip--
-			continue
-		}
-		if f.Times > 0 {
-			if f.Times--; f.Times == 0 {
-				q.queues[name] = queue[1:]
-			}
-		}
-		return *f
-	}
-	return Fault{}
 }
 
 // Meet waits as f says, and breaks the connection off by a panic with [http.ErrAbortHandler] if there is to be no
@@ -106,7 +58,7 @@ func (q *Faults) Meet(client context.Context, f Fault, closing <-chan struct{}) 
 	}
 	if f.Hang {
 		select {
-		case <-q.healed():
+		case <-q.Healed():
 		case <-client.Done():
 		case <-closing:
 		}
@@ -114,14 +66,4 @@ func (q *Faults) Meet(client context.Context, f Fault, closing <-chan struct{}) 
 	if f.Hang || f.Drop {
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// healed is closed by the next Heal.
-func (q *Faults) healed() <-chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.healing == nil {
-		q.healing = make(chan struct{})
-	}
-	return q.healing
 }
