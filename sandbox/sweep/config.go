@@ -23,8 +23,8 @@ const (
 )
 
 // Liveness tells of the owner of one sandbox, such as by the lock on a journal's entry or from a scheduler's list of
-// jobs. It is asked only where the service's own lease does not decide, again right before a delete, from several
-// goroutines at once, and must return within 10 seconds. An error is Unknown, and in the report.
+// jobs. It is asked only where the service's own lease does not decide (or Config.EndDead says that it decides nothing),
+// again right before a delete, from several goroutines at once, and must return within 10 seconds. An error is Unknown, and in the report.
 type Liveness func(ctx context.Context, info sandbox.Info) (Life, error)
 
 // Config is the setting of a [Sweeper]. Fleet and Providers are required; zero fields are the defaults.
@@ -33,6 +33,11 @@ type Config struct {
 	Providers []sandbox.Provider // the accounts to look through, side by side; their names must differ
 
 	Liveness Liveness // nil: nothing is known of any owner
+
+	// EndDead ends the sandboxes of an owner whom Liveness proves dead although their leases still run, as a scheduler
+	// whose word can be trusted allows. Not for a fleet in which sandboxes are attached to or handed over: those have
+	// another to live for than the owner of whom Liveness knows. false: the lease ends them, at most a window later.
+	EndDead bool
 
 	// Known returns the ids that are expected to exist in the account of that name: a journal's, or those of a
 	// Manager's Live. What a list does not show is looked for by id, and if it is there, the pass has not seen
@@ -99,6 +104,9 @@ func (c Config) withDefaults() (Config, error) {
 		if *t.d == 0 {
 			*t.d = t.std
 		}
+	}
+	if c.EndDead && c.Liveness == nil {
+		fault("EndDead without a Liveness, which alone can prove an owner dead")
 	}
 	if c.MaxDeletes < 0 {
 		fault("MaxDeletes %d is negative", c.MaxDeletes)

@@ -52,6 +52,7 @@ type Facts struct {
 
 	Protected string // why it is protected; empty: it is not
 	Life      Life   // of its owner
+	EndDead   bool   // a dead owner's lease counts for nothing
 
 	ResiduePasses int           // passes in a row that saw it as residue, this one included
 	ResidueFor    time.Duration // since the first of them
@@ -118,6 +119,8 @@ func (f Facts) judge() Verdict {
 			v.Reason += ", and its lease still lies in the future: its owner breaks its own rule"
 		}
 		return v
+	case f.leased() && f.EndDead && f.Life == Dead:
+		return remove(RuleDead, "its owner is dead, and its lease would run for another %v", i.Left())
 	case f.leased():
 		return keep(RuleLease, "its lease runs for another %v", i.Left())
 	case f.passed(i):

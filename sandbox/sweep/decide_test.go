@@ -144,6 +144,24 @@ func TestDecide(t *testing.T) {
 		"a future lease that the adapter made up protects": {func(f *sweep.Facts) {
 			f.Info.Deadline, f.LeaseTold, f.Life = noon.Add(time.Minute), false, sweep.Dead
 		}, sweep.Keep, sweep.RuleLease},
+		"a dead owner's lease counts": {func(f *sweep.Facts) {
+			f.Info.Deadline, f.Life = noon.Add(time.Minute), sweep.Dead
+		}, sweep.Keep, sweep.RuleLease},
+		"a dead owner's lease counts for nothing with EndDead": {func(f *sweep.Facts) {
+			f.Info.Deadline, f.Life, f.EndDead = noon.Add(time.Minute), sweep.Dead, true
+		}, sweep.Delete, sweep.RuleDead},
+		"an owner of whom nothing is known keeps the lease with EndDead": {func(f *sweep.Facts) {
+			f.Info.Deadline, f.EndDead = noon.Add(time.Minute), true
+		}, sweep.Keep, sweep.RuleLease},
+		"a living one, too": {func(f *sweep.Facts) {
+			f.Info.Deadline, f.Life, f.EndDead = noon.Add(time.Minute), sweep.Alive, true
+		}, sweep.Keep, sweep.RuleLease},
+		"a dead owner's copy is kept with EndDead": {func(f *sweep.Facts) {
+			f.Info.Deadline, f.Life, f.EndDead, f.Fork = noon.Add(time.Minute), sweep.Dead, true, true
+		}, sweep.Keep, sweep.RuleFork},
+		"what a dead owner made after the pass began waits with EndDead": {func(f *sweep.Facts) {
+			f.Info.Deadline, f.Info.Created, f.Life, f.EndDead = noon.Add(time.Minute), noon, sweep.Dead, true
+		}, sweep.Keep, sweep.RuleNew},
 		"a lease without the service's clock says nothing": {func(f *sweep.Facts) {
 			passed(f)
 			f.Info.AsOf, f.Earlier.AsOf = time.Time{}, time.Time{}

@@ -11,7 +11,7 @@
 //	no exact mark, or of another fleet              foreign, never touched
 //	protected by tag or rule                        kept
 //	past its hard end and grace                     deleted; an owner whose lease still runs is reported
-//	lease in the future, by the service's clock     alive, kept
+//	lease in the future, by the service's clock     alive, kept (unless Config.EndDead, and its owner is dead)
 //	running with a lease long passed, seen twice    deleted, whoever the owner is
 //	its owner is alive, says Liveness               kept
 //	residue, seen so by two passes                  deleted
@@ -27,5 +27,5 @@
 // find it only at its hard end, or by a Liveness that proves its owner dead. On a service without names a copy that
 // inherited its original's mark is told from it only while both are there, or by a Sweeper that saw both. An account that
 // answers an empty list looks like an empty account, unless [Config].Known, or an earlier pass of the same Sweeper, knows
-// better. Snapshots and volumes are not looked at: there is no interface to list them yet.
+// better.
 package sweep

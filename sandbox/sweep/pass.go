@@ -52,10 +52,10 @@ type urgency struct {
 	id    string
 }
 
-func (it *item) urgency() urgency {
+func (p *pass) urgency(it *item) urgency {
 	u := urgency{left: it.look.info.Left(), id: it.look.info.ID}
 	switch {
-	case it.verdict.Action == Keep && !it.verdict.open():
+	case it.verdict.Action == Keep && !p.open(it.verdict):
 		u.class = 3
 	case it.verdict.Action == Keep:
 		u.class = 2
@@ -70,14 +70,21 @@ func (u urgency) compare(v urgency) int {
 }
 
 // open reports whether word of the owner can change the verdict.
-func (v Verdict) open() bool {
-	return v.Rule == RuleUnknown || v.Rule == RuleResidue || v.Rule == RuleDead
+func (p *pass) open(v Verdict) bool {
+	switch v.Rule {
+	case RuleUnknown, RuleResidue, RuleDead:
+		return true
+	case RuleLease:
+		return p.cfg.EndDead && p.cfg.Liveness != nil
+	default:
+		return false
+	}
 }
 
 func (p *pass) facts(it *item, l look, earlier *look, life Life) Facts {
 	f := Facts{
 		Fleet: p.cfg.Fleet, Info: l.info, LeaseTold: p.a.caps.ReadsDeadline, Fork: it.fork, Began: l.began,
-		Protected: p.cfg.protection(l.info), Life: life,
+		Protected: p.cfg.protection(l.info), Life: life, EndDead: p.cfg.EndDead,
 		Lateness: p.a.caps.Lateness, Grace: p.cfg.Grace, OlderThan: p.cfg.OlderThan,
 	}
 	if f.Lateness <= 0 {
@@ -98,7 +105,7 @@ func (p *pass) facts(it *item, l look, earlier *look, life Life) Facts {
 // judge decides on a look, and asks for the owner's life where that can matter.
 func (p *pass) judge(ctx context.Context, it *item, l look, earlier *look) Verdict {
 	v := Decide(p.facts(it, l, earlier, Unknown))
-	if p.cfg.Liveness == nil || !v.open() {
+	if p.cfg.Liveness == nil || !p.open(v) {
 		return v
 	}
 	info := l.info
@@ -139,7 +146,7 @@ func (p *pass) handle(ctx context.Context, it *item) {
 
 // settle takes one item through its looks to its outcome.
 func (p *pass) settle(ctx context.Context, it *item) {
-	if it.verdict.Action == Keep && !it.verdict.open() {
+	if it.verdict.Action == Keep && !p.open(it.verdict) {
 		it.outcome = Kept
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,10 +31,10 @@ func TestNewReportsAllFaultsAtOnce(t *testing.T) {
 	p := sandboxtest.New(sandbox.Capabilities{})
 	_, err := sweep.New(sweep.Config{
 		Fleet: "no fleet", Providers: []sandbox.Provider{p, p, nil}, ProtectTags: map[string]string{"": "x"},
-		Grace: -1, OlderThan: -1, ItemTimeout: -1, ListTimeout: -1, MaxDeletes: -1, Parallel: -1,
+		Grace: -1, OlderThan: -1, ItemTimeout: -1, ListTimeout: -1, MaxDeletes: -1, Parallel: -1, EndDead: true,
 	})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
-	for _, word := range []string{"fleet", `named "memory"`, "nil", "tag", "Grace", "OlderThan", "ItemTimeout", "ListTimeout", "MaxDeletes", "Parallel"} {
+	for _, word := range []string{"fleet", `named "memory"`, "nil", "tag", "Grace", "OlderThan", "ItemTimeout", "ListTimeout", "MaxDeletes", "Parallel", "EndDead"} {
 		assert.ErrorContains(t, err, word)
 	}
 	_, err = sweep.New(sweep.Config{Fleet: "ci"})
@@ -250,6 +251,53 @@ func TestI01OnlyTheDeadOwnersSandboxesGo(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, w.there(dead...))
 		assert.Len(t, w.there(living...), 5)
+	})
+}
+
+func TestADeadOwnersLeaseCountsForNothingWhereTheUserSaysSo(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		long := window(time.Hour)
+		dead, living, unknown := w.make(3, ofOwner("dead"), long), w.make(3, ofOwner("living"), long), w.make(3, ofOwner("unknown"), long)
+		kept, back := w.make(1, ofOwner("dead"), long, tag("keep", "")), w.make(1, ofOwner("back"), long)
+		time.Sleep(10 * time.Minute)
+		asked := map[string]int{}
+		var mu sync.Mutex
+		s := func(endDead bool) *sweep.Sweeper {
+			return w.sweeper(func(c *sweep.Config) {
+				c.EndDead, c.ProtectTags = endDead, map[string]string{"keep": ""}
+				c.Liveness = func(_ context.Context, i sandbox.Info) (sweep.Life, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					asked[i.ID]++
+					switch i.Mark.Owner {
+					case "dead":
+						return sweep.Dead, nil
+					case "back": // it was only slow
+						if asked[i.ID] == 1 {
+							return sweep.Dead, nil
+						}
+						return sweep.Alive, nil
+					case "unknown":
+						return sweep.Dead, errors.New("no answer")
+					}
+					return sweep.Alive, nil
+				}
+			})
+		}
+		_, err := s(false).Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, asked, "a lease decides without anybody")
+		assert.Len(t, w.there(dead...), 3)
+
+		r, err := s(true).Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, w.there(dead...))
+		assert.Len(t, w.there(slices.Concat(living, unknown, kept, back)...), 8)
+		assert.Equal(t, sweep.RuleDead, w.item(r, dead[0]).Rule)
+		assert.Contains(t, w.item(r, dead[0]).Reason, "its lease would run for another")
+		assert.Contains(t, w.item(r, unknown[0]).Error, "no answer")
+		assert.Zero(t, asked[kept[0]])
+		assert.Equal(t, 2, asked[dead[0]], "once more right before the delete")
 	})
 }
 

@@ -228,7 +228,7 @@ func (p *pass) prepare(rows []look, complete bool) []*item {
 	if p.limit == 0 {
 		p.limit = max(100, len(items)/5)
 	}
-	slices.SortStableFunc(items, func(a, b *item) int { return a.urgency().compare(b.urgency()) })
+	slices.SortStableFunc(items, func(a, b *item) int { return p.urgency(a).compare(p.urgency(b)) })
 	return items
 }
 
