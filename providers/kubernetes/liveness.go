@@ -17,38 +17,78 @@ import (
 const (
 	youth    = time.Minute      // a sandbox so new tells nothing: what it was read against may be older
 	skew     = time.Minute      // between the clocks of a node and of the API server, at most
-	maxFound = 10_000           // owners that are remembered as seen dead
+	maxFound = 10_000           // owners and sandboxes that are remembered, each
 	twice    = 30 * time.Second // between the two looks that have to agree
+	fresh    = 5 * time.Second  // for which an answer about an owner counts for all of his sandboxes
 )
 
 // Owners tells whether the owners of sandboxes live, by what [Owner] has written on them: it is a [sweep.Liveness]. Make it
-// with [Provider.Owners]; one that is used for all passes of a sweeper learns the most. It is safe for concurrent use.
+// with [Provider.Owners]; one that is used for all passes of a sweeper learns the most, and asks the least: what is
+// written on a sandbox once, and for an owner no more than every 5 s. It is safe for concurrent use.
 type Owners struct {
 	p *Provider
 
-	mu    sync.Mutex           // held for memory operations only
-	found map[string]time.Time // when an owner was first found dead, by the service's clock
+	mu    sync.Mutex            // held for memory operations only
+	owned map[string]owned      // by sandbox, with its uid: who is written on it never changes
+	seen  map[string]ownerState // by owner, the latest answer
+	found map[string]time.Time  // by owner, when he was first found dead, by the service's clock
+}
+
+// owned is whose a sandbox is.
+type owned struct {
+	owner ownership // zero: nobody is named, or not in our way
+	made  time.Time // zero: not told
+}
+
+// ownerState is an answer of the API server about an owner.
+type ownerState struct {
+	at      time.Time // when it arrived, by our clock
+	now     time.Time // the service's
+	over    bool
+	started time.Time // of the process's container; zero: not told
 }
 
 // Owners returns a source of liveness, which asks with p's credentials. These need the right to get pods in the owners'
 // namespaces, and Leases in p's.
-func (p *Provider) Owners() *Owners { return &Owners{p: p, found: map[string]time.Time{}} }
+func (p *Provider) Owners() *Owners {
+	return &Owners{p: p, owned: map[string]owned{}, seen: map[string]ownerState{}, found: map[string]time.Time{}}
+}
 
 // Life looks at the sandbox and then at its owner. Dead is an owner whose pod is not there, has another uid, or has ended;
 // whose container has begun anew since; or whose Lease was not renewed in time: each seen twice, at least 30 s apart, by
 // the service's clock, of a sandbox that is older than a minute. What cannot be seen, for want of a right, an answer or a
 // word on the sandbox, is unknown, and never dead.
 func (o *Owners) Life(ctx context.Context, info sandbox.Info) (sweep.Life, error) {
-	r, err := o.p.parse(sandbox.OpGet, info.ID)
-	if err != nil {
+	box, err := o.of(ctx, info.ID)
+	if err != nil || box.made.IsZero() || box.owner == (ownership{}) || !info.AsOf.IsZero() && info.AsOf.Sub(box.made) < youth {
 		return sweep.Unknown, err
+	}
+	state, err := o.state(ctx, box.owner)
+	switch {
+	case err != nil: // seen dead before is still seen
+		return sweep.Unknown, err
+	case state.now.Sub(box.made) < youth:
+		return sweep.Unknown, nil
+	}
+	dead := state.over || state.started.After(box.made.Add(skew))
+	return o.judge(box.owner.key(), dead, state.now), nil
+}
+
+// of reads whose a sandbox is. A sandbox that is gone is nobody's.
+func (o *Owners) of(ctx context.Context, id string) (owned, error) {
+	r, err := o.p.parse(sandbox.OpGet, id)
+	if err != nil {
+		return owned{}, err
+	}
+	if box, ok := recall(o, o.owned, id); ok {
+		return box, nil
 	}
 	v, err := o.p.look(ctx, sandbox.OpGet, r)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound):
-		return sweep.Unknown, nil // there is nothing left to decide on
+		return owned{}, nil
 	case err != nil:
-		return sweep.Unknown, err
+		return owned{}, err
 	}
 	var m meta
 	switch {
@@ -57,37 +97,71 @@ func (o *Owners) Life(ctx context.Context, info sandbox.Info) (sweep.Life, error
 	case len(v.pods) > 0:
 		m = v.pods[0].Meta
 	}
-	var owner ownership
-	if said := m.Annotations[ownerKey]; said == "" || json.Unmarshal([]byte(said), &owner) != nil {
-		return sweep.Unknown, nil
+	var box owned
+	if m.Created != nil {
+		box.made = *m.Created
 	}
-	if m.Created == nil || v.ans.AsOf().Sub(*m.Created) < youth {
-		return sweep.Unknown, nil
+	if said := m.Annotations[ownerKey]; said != "" && (json.Unmarshal([]byte(said), &box.owner) != nil || !box.owner.plausible(o.p.namespace)) {
+		box.owner = ownership{}
 	}
-	var dead bool
-	var now time.Time
-	switch {
-	case owner.Lease != "" && names.MatchString(owner.Lease) && owner.Namespace == o.p.namespace:
-		dead, now, err = o.leaseOver(ctx, owner)
-	case isLabel(owner.Namespace) && names.MatchString(owner.Pod) && uids.MatchString(owner.UID):
-		dead, now, err = o.podOver(ctx, owner, *m.Created)
-	default:
-		return sweep.Unknown, nil
+	if r.uid != "" {
+		remember(o, o.owned, id, box)
 	}
-	return o.judge(owner, dead, now, err)
+	return box, nil
+}
+
+// plausible reports whether o can be asked for: it was read from where others may write.
+func (o ownership) plausible(namespace string) bool {
+	if o.Lease != "" {
+		return names.MatchString(o.Lease) && o.Namespace == namespace
+	}
+	return isLabel(o.Namespace) && names.MatchString(o.Pod) && uids.MatchString(o.UID)
+}
+
+func (o ownership) key() string { return o.Namespace + "/" + o.UID + "/" + o.Process }
+
+// state asks for an owner, unless that was done a moment ago.
+func (o *Owners) state(ctx context.Context, owner ownership) (ownerState, error) {
+	if s, ok := recall(o, o.seen, owner.key()); ok && time.Since(s.at) < fresh {
+		return s, nil
+	}
+	ask := o.pod
+	if owner.Lease != "" {
+		ask = o.lease
+	}
+	s, err := ask(ctx, owner)
+	if err != nil {
+		return ownerState{}, err
+	}
+	s.at = time.Now()
+	remember(o, o.seen, owner.key(), s)
+	return s, nil
+}
+
+// recall and remember keep what is known within bounds.
+func recall[T any](o *Owners, m map[string]T, key string) (T, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v, ok := m[key]
+	return v, ok
+}
+
+func remember[T any](o *Owners, m map[string]T, key string, v T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(m) >= maxFound {
+		clear(m)
+	}
+	m[key] = v
 }
 
 // judge has two looks agree.
-func (o *Owners) judge(owner ownership, dead bool, now time.Time, err error) (sweep.Life, error) {
-	key := owner.Namespace + "/" + owner.UID + "/" + owner.Process
+func (o *Owners) judge(key string, dead bool, now time.Time) sweep.Life {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err != nil { // seen before is still seen
-		return sweep.Unknown, err
-	}
 	if !dead {
 		delete(o.found, key)
-		return sweep.Alive, nil
+		return sweep.Alive
 	}
 	first, seen := o.found[key]
 	if !seen {
@@ -95,56 +169,62 @@ func (o *Owners) judge(owner ownership, dead bool, now time.Time, err error) (sw
 			clear(o.found)
 		}
 		o.found[key] = now
-		return sweep.Unknown, nil
+		return sweep.Unknown
 	}
 	if now.Sub(first) < twice {
-		return sweep.Unknown, nil
+		return sweep.Unknown
 	}
-	return sweep.Dead, nil
+	return sweep.Dead
 }
 
-// podOver reports whether an owner's pod has ended, or its container has begun anew since the sandbox was made.
-func (o *Owners) podOver(ctx context.Context, owner ownership, made time.Time) (bool, time.Time, error) {
+// pod asks whether an owner's pod has ended, and when its container began.
+func (o *Owners) pod(ctx context.Context, owner ownership) (ownerState, error) {
 	var pd pod
 	ans, err := o.p.do(ctx, httpapi.Request{
 		Op: sandbox.OpGet, Method: http.MethodGet, Path: core + "/namespaces/" + owner.Namespace + "/pods/" + owner.Pod, Out: &pd,
 	})
+	s := ownerState{now: ans.AsOf()}
 	switch {
 	case isStatus(err, http.StatusNotFound, "NotFound"):
-		return true, ans.AsOf(), nil
+		s.over = true
+		return s, nil
 	case err != nil:
-		return false, time.Time{}, err
+		return ownerState{}, err
 	case pd.Meta.UID != owner.UID || pd.over():
-		return true, ans.AsOf(), nil
+		s.over = true
+		return s, nil
 	}
 	all := pd.Status.Containers
 	i := slices.IndexFunc(all, func(c containerStatus) bool { return c.Name == owner.Container })
 	if owner.Container == "" && len(all) == 1 {
 		i = 0
 	}
-	if i >= 0 && all[i].State.Running != nil && all[i].State.Running.Started.After(made.Add(skew)) {
-		return true, ans.AsOf(), nil
+	if i >= 0 && all[i].State.Running != nil {
+		s.started = all[i].State.Running.Started
 	}
-	return false, ans.AsOf(), nil
+	return s, nil
 }
 
-// leaseOver reports whether an owner's Lease was not renewed in time.
-func (o *Owners) leaseOver(ctx context.Context, owner ownership) (bool, time.Time, error) {
+// lease asks whether an owner's Lease was not renewed in time.
+func (o *Owners) lease(ctx context.Context, owner ownership) (ownerState, error) {
 	var l lease
 	ans, err := o.p.do(ctx, httpapi.Request{
 		Op: sandbox.OpGet, Method: http.MethodGet, Path: o.p.path(coord, "leases", owner.Lease), Out: &l,
 	})
+	s := ownerState{now: ans.AsOf()}
 	switch {
 	case isStatus(err, http.StatusNotFound, "NotFound"):
-		return true, ans.AsOf(), nil
+		s.over = true
+		return s, nil
 	case err != nil:
-		return false, time.Time{}, err
+		return ownerState{}, err
 	case ans.Date.IsZero():
-		return false, time.Time{}, errors.New("kubernetes: the API server tells no time (Date), against which a Lease could be read")
+		return ownerState{}, errors.New("kubernetes: the API server tells no time (Date), against which a Lease could be read")
 	}
 	renewed, err := time.Parse(microTime, l.Spec.Renewed)
 	if err != nil || l.Spec.Duration <= 0 {
-		return false, time.Time{}, errors.New("kubernetes: an owner's Lease that tells no time")
+		return ownerState{}, errors.New("kubernetes: an owner's Lease that tells no time")
 	}
-	return ans.AsOf().After(renewed.Add(time.Duration(l.Spec.Duration) * time.Second)), ans.AsOf(), nil
+	s.over = s.now.After(renewed.Add(time.Duration(l.Spec.Duration) * time.Second))
+	return s, nil
 }

@@ -511,8 +511,9 @@ func TestAnOwnerIsDeadOnlyWhenThatIsSeenTwice(t *testing.T) {
 			withStub(t, nil, say, func(t *testing.T, s *stub) {
 				owners := s.p.Owners()
 				ask := func(at time.Duration) (sweep.Life, error) {
+					time.Sleep(at - now)
 					now = at
-					return owners.Life(context.Background(), sandbox.Info{ID: boxID})
+					return owners.Life(context.Background(), sandbox.Info{ID: boxID, AsOf: eight.Add(at)})
 				}
 				life, err := ask(30 * time.Second)
 				assert.Equal(t, sweep.Unknown, life, "what is so young tells nothing")
@@ -524,7 +525,7 @@ func TestAnOwnerIsDeadOnlyWhenThatIsSeenTwice(t *testing.T) {
 				}
 				life, _ = ask(2*time.Minute + 29*time.Second)
 				assert.NotEqual(t, sweep.Dead, life, "nor twice in a moment")
-				life, err = ask(2*time.Minute + 30*time.Second)
+				life, err = ask(2*time.Minute + 34*time.Second)
 				assert.Equal(t, c.want, life)
 				assert.Equal(t, c.fails, err != nil, "%v", err)
 			})
@@ -558,12 +559,56 @@ func TestAnOwnerSeenAliveBetweenIsNotDead(t *testing.T) {
 			at   time.Duration
 			dead bool
 			want sweep.Life
-		}{{120, true, sweep.Unknown}, {130, false, sweep.Alive}, {160, true, sweep.Unknown}, {189, true, sweep.Unknown}, {190, true, sweep.Dead}} {
+		}{{120, true, sweep.Unknown}, {130, false, sweep.Alive}, {160, true, sweep.Unknown}, {184, true, sweep.Unknown}, {190, true, sweep.Dead}} {
+			time.Sleep(step.at*time.Second - now)
 			now, dead = step.at*time.Second, step.dead
 			life, err := owners.Life(t.Context(), sandbox.Info{ID: boxID})
 			require.NoError(t, err)
 			assert.Equal(t, step.want, life, "at %v", now)
 		}
+	})
+}
+
+func TestAnOwnerIsAskedForOnceForAllOfItsSandboxes(t *testing.T) {
+	now := 2 * time.Minute
+	say := func(n int, r *http.Request) answer {
+		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+		switch {
+		case strings.Contains(r.URL.Path, "/ci/"):
+			return text(object{"metadata": object{"name": name, "uid": "o-1"}, "status": object{"phase": "Running"}}, now)
+		case name == "pods":
+			return text(object{"kind": "PodList", "items": []object{}}, now)
+		}
+		return text(jobOf(set(name, "metadata", "name"), set("u-"+name, "metadata", "uid"), func(j object) {
+			j["metadata"].(object)["annotations"].(object)["sandglass-owner"] = `{"namespace":"ci","pod":"runner-1","uid":"o-1","process":"n1"}`
+		}), now)
+	}
+	withStub(t, nil, say, func(t *testing.T, s *stub) {
+		owners := s.p.Owners()
+		pass := func() (asked map[string]int) {
+			begun := len(s.seen)
+			for i := range 50 {
+				name := fmt.Sprintf("sandglass-%016d", i)
+				life, err := owners.Life(t.Context(), sandbox.Info{ID: name + "/u-" + name})
+				require.NoError(t, err)
+				require.Equal(t, sweep.Alive, life)
+			}
+			asked = map[string]int{}
+			for _, r := range s.seen[begun:] {
+				switch {
+				case strings.Contains(r.URL.Path, "/ci/"):
+					asked["owner"]++
+				default:
+					asked["sandbox"]++
+				}
+			}
+			return asked
+		}
+		assert.Equal(t, map[string]int{"owner": 1, "sandbox": 100}, pass(), "a Job, and its pods")
+		assert.Empty(t, pass(), "an answer counts for a moment")
+		time.Sleep(5 * time.Second)
+		now += 5 * time.Second
+		assert.Equal(t, map[string]int{"owner": 1}, pass(), "who is written on a sandbox is known")
 	})
 }
 
