@@ -18,6 +18,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	var ways sync.Map // of sandbox.Provider
 	of := func(p sandbox.Provider) *way {
@@ -50,7 +51,7 @@ func TestConformance(t *testing.T) {
 			return w.inject(t, of(p), f, id)
 		},
 		Window: 30 * time.Second, // of which a busy machine takes many for one request
-		Slack:  10 * time.Second,
+		Slack:  20 * time.Second, // likewise, for the begin and the end of a command
 		Spec:   small(),
 		Native: &kubernetes.Options{
 			PullPolicy: "IfNotPresent", ReserveCPU: 0.002, ReserveMemory: 4 << 20, Labels: map[string]string{"team": "blue"},
@@ -135,7 +136,8 @@ func (w *world) inject(t *testing.T, on *way, f providertest.Fault, id string) (
 }
 
 func TestListsOfManyPagesAreWhole(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	want := map[string]bool{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup

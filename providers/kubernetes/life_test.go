@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 
 // One life from beginning to end, as a program has it.
 func TestAFunctionRunsInAPodThatIsGoneAfterwards(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests"})
 	require.NoError(t, err)
@@ -52,6 +54,7 @@ func TestAFunctionRunsInAPodThatIsGoneAfterwards(t *testing.T) {
 
 // A runtime takes the end of a command's output for the command's, and drops its input: see reader.
 func TestInputIsWholeWhateverACommandDoesWithItsOutput(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	sb := w.p.Open(w.make(t, order(10*time.Minute)))
 	data := strings.Repeat("0123456789abcde\n", 3<<16)
@@ -68,6 +71,7 @@ func TestInputIsWholeWhateverACommandDoesWithItsOutput(t *testing.T) {
 }
 
 func TestAPortIsReachedAtThePodsAddress(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	req := order(10 * time.Minute)
 	req.Spec.Ports = []int{8080}
@@ -99,7 +103,8 @@ func TestAPortIsReachedAtThePodsAddress(t *testing.T) {
 // The controller manager stops, the API server begins anew, the node's kubelet stops: no sandbox is said to be gone, none
 // is ended for it, and all are collected afterwards.
 func TestAnOutageIsNoEnd(t *testing.T) {
-	w := onNode(t)
+	t.Parallel()
+	w := onFrail(t)
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests", CleanupTimeout: 3 * time.Minute})
 	require.NoError(t, err)
 	for name, outage := range map[string]func(t *testing.T){
@@ -162,7 +167,8 @@ func TestAnOutageIsNoEnd(t *testing.T) {
 
 // A runner's pod is deleted with 50 live sandboxes: by its reference they go within a minute, and a sibling's stay.
 func TestTheSandboxesOfADeletedRunnerGoAndASiblingsStay(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	runner := func(name string) (string, *kubernetes.Provider) {
 		var made real
 		require.NoError(t, w.c.Do(t.Context(), "POST", "/api/v1/namespaces/"+w.ns+"/pods", object{
@@ -214,7 +220,9 @@ func TestTheSandboxesOfADeletedRunnerGoAndASiblingsStay(t *testing.T) {
 
 // An owner outside of the cluster keeps a Lease; when it no longer does, it is dead.
 func TestAnOwnersLeaseIsKeptWithTheBeatsAndItsEndIsSeen(t *testing.T) {
-	w := onPlain(t, true, func(c *kubernetes.Config) { c.Owner = kubernetes.Owner{Lease: 10 * time.Second} })
+	t.Parallel()
+	w := onPlain(t, func(c *kubernetes.Config) { c.Owner = kubernetes.Owner{Lease: 10 * time.Second} })
+	began := time.Now()
 	info := w.make(t, order(10*time.Minute))
 	path := "/apis/coordination.k8s.io/v1/namespaces/" + w.ns + "/leases/" + w.p.LeaseName()
 	renewed := func() time.Time {
@@ -223,7 +231,7 @@ func TestAnOwnersLeaseIsKeptWithTheBeatsAndItsEndIsSeen(t *testing.T) {
 		return l.Spec.RenewTime
 	}
 	first := renewed()
-	assert.Less(t, time.Since(first).Abs(), 5*time.Second)
+	assert.WithinRange(t, first, began.Add(-2*time.Second), time.Now().Add(time.Second), "by the service's clock, in whole seconds")
 	time.Sleep(3 * time.Second)
 	info, err := w.p.Extend(t.Context(), info, 10*time.Minute)
 	require.NoError(t, err)
@@ -252,7 +260,7 @@ func TestAnOwnersLeaseIsKeptWithTheBeatsAndItsEndIsSeen(t *testing.T) {
 
 // 500 sandboxes through one namespace, 100 at a time.
 func TestFiveHundredSandboxesPassThroughOneNamespace(t *testing.T) {
-	w := onPlain(t, true)
+	w := onPlain(t)
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests", MaxLive: 100, CreateTimeout: 5 * time.Minute, CleanupTimeout: 5 * time.Minute})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
@@ -277,7 +285,8 @@ func TestFiveHundredSandboxesPassThroughOneNamespace(t *testing.T) {
 
 // What the server asks for is obeyed.
 func TestRetryAfterIsObeyed(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests"})
 	require.NoError(t, err)
 	heal := w.way.on(-1, jobs("POST"), fails(429, "TooManyRequests", http.Header{"Retry-After": {"3"}}))
@@ -291,7 +300,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 
 // A server that lets hardly anything through slows a fleet down, and nothing is lost or left.
 func TestARealServersTooManyRequestsOnlySlowAFleetDown(t *testing.T) {
-	w := onPlain(t, true)
+	w := onPlain(t)
 	const flow = "/apis/flowcontrol.apiserver.k8s.io/v1"
 	require.NoError(t, w.c.Do(t.Context(), "POST", flow+"/prioritylevelconfigurations", object{
 		"metadata": object{"name": w.ns}, "spec": object{"type": "Limited", "limited": object{
@@ -328,12 +337,12 @@ func TestARealServersTooManyRequestsOnlySlowAFleetDown(t *testing.T) {
 
 // Owners are killed at random instants; afterwards neither the API server nor the container runtime has anything of
 // theirs.
-func TestOwnersThatAreKilledLeaveNothing(t *testing.T) {
+func TestCrashOwnersThatAreKilledLeaveNothing(t *testing.T) {
 	if os.Getenv(crashVar) != "" {
 		crashOwner()
 	}
 	w := onNode(t)
-	const atOnce, all = 20, 100
+	all, atOnce := *crashN, 20
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
 	var begun atomic.Int64
@@ -341,7 +350,7 @@ func TestOwnersThatAreKilledLeaveNothing(t *testing.T) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			cmd := exec.Command(os.Args[0], "-test.run=^TestOwnersThatAreKilledLeaveNothing$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestCrashOwnersThatAreKilledLeaveNothing$")
 			cfg, err := json.Marshal(crashConfig{w.c.URL(), w.c.CA(), w.ns, w.token})
 			if !assert.NoError(t, err) {
 				return
@@ -365,11 +374,12 @@ func TestOwnersThatAreKilledLeaveNothing(t *testing.T) {
 	assert.EqualValues(t, all, begun.Load())
 	start := time.Now()
 	left := w.reals(t, "jobs")
-	t.Logf("%d sandboxes are left behind", len(left))
-	assert.Greater(t, len(left), atOnce, "owners were killed before they had made anything")
+	assert.Greater(t, len(left), all/5, "owners were killed before they had made anything")
 	running := func() (n int) {
 		tasks, err := w.c.Tasks(w.ns)
-		require.NoError(t, err)
+		if err != nil { // the runtime's client gives up on a busy machine: ask again
+			return -1
+		}
 		for _, task := range tasks {
 			if task.Status == "RUNNING" { // of what has ended the kubelet keeps a record for some time
 				n++
@@ -382,8 +392,10 @@ func TestOwnersThatAreKilledLeaveNothing(t *testing.T) {
 	}, func() string {
 		return fmt.Sprintf("%d Jobs, %d pods, %d containers", len(w.reals(t, "jobs")), len(w.reals(t, "pods")), running())
 	})
-	t.Logf("nothing is left %v after the last kill", time.Since(start))
+	t.Logf("killed %d, left %d; nothing is left %.1f s after the last kill", all, len(left), time.Since(start).Seconds())
 }
+
+var crashN = flag.Int("crash.n", 30, "how many owners TestCrash kills")
 
 const crashVar = "SANDGLASS_TEST_OWNER"
 

@@ -2,8 +2,11 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -17,28 +20,57 @@ import (
 var (
 	plain = sync.OnceValues(func() (*kubecluster.Cluster, error) { return start(false) })
 	whole = sync.OnceValues(func() (*kubecluster.Cluster, error) { return start(true) })
+	frail = sync.OnceValues(func() (*kubecluster.Cluster, error) { return start(true) })
 
-	startedMu sync.Mutex
-	started   []*kubecluster.Cluster
+	frailMu sync.Mutex // held by the one test that is on it
+
+	endsMu sync.Mutex
+	ends   []func() error
 )
 
 func start(node bool) (*kubecluster.Cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	c, err := kubecluster.Start(ctx, kubecluster.Config{Node: node})
-	if err == nil {
-		startedMu.Lock()
-		defer startedMu.Unlock()
-		started = append(started, c)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	end := c.Close
+	if !node {
+		end = play(c)
+	}
+	endsMu.Lock()
+	defer endsMu.Unlock()
+	ends = append(ends, end)
+	return c, nil
+}
+
+// play has a puppet run the pods of a cluster without a node, and returns what ends both.
+func play(c *kubecluster.Cluster) (end func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.RunPuppet(ctx) }()
+	return func() error {
+		cancel()
+		err := <-done
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return errors.Join(err, c.Close())
+	}
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	atOnce := flag.Lookup("test.parallel") // what these tests do is wait, for deadlines of a real service
+	if n, err := strconv.Atoi(atOnce.Value.String()); err != nil || n < 24 {
+		_ = atOnce.Value.Set("24")
+	}
 	code := m.Run()
-	for _, c := range started {
-		if err := c.Close(); err != nil {
+	for _, end := range ends {
+		if err := end(); err != nil {
 			fmt.Fprintln(os.Stderr, "end a cluster:", err)
+			code = max(code, 1)
 		}
 	}
 	var err error

@@ -23,7 +23,8 @@ import (
 
 // K8S-01: near its old deadline the API server says yes to an extension, and the Job ends all the same.
 func TestK8S01AnExtensionThatLiesIsFoundOut(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	lied, kept := 0, 0
@@ -66,7 +67,8 @@ func TestK8S01AnExtensionThatLiesIsFoundOut(t *testing.T) {
 
 // The same with all that lies above: whose beats arrive too late loses the lease, and learns so.
 func TestK8S01AnOwnerWhoseBeatsComeTooLateLosesTheLease(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests", Grace: 5 * time.Second})
 	require.NoError(t, err)
 	w.way.on(-1, jobs("PATCH"), func(r *http.Request, on onward) (*http.Response, error) {
@@ -85,7 +87,8 @@ func TestK8S01AnOwnerWhoseBeatsComeTooLateLosesTheLease(t *testing.T) {
 
 // K8S-02: a deadline of 2^63 ns or more ends a Job at once.
 func TestK8S02ADeadlineThatOverflowsIsNeverAsked(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	req := order(time.Minute)
 	req.Mark.Lifetime = 290 * 365 * 24 * time.Hour
 	_, err := w.p.Create(t.Context(), req)
@@ -100,7 +103,8 @@ func TestK8S02ADeadlineThatOverflowsIsNeverAsked(t *testing.T) {
 
 // K8S-03: a Job whose deadline is taken away lives for ever.
 func TestK8S03ADeadlineThatWasTakenAwayIsReportedAndSetAgain(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	info := w.make(t, order(time.Minute))
 	w.patch(t, info.ID, object{"spec": object{"activeDeadlineSeconds": nil}})
 	listed := map[string]sandbox.Info{}
@@ -120,7 +124,8 @@ func TestK8S03ADeadlineThatWasTakenAwayIsReportedAndSetAgain(t *testing.T) {
 
 // K8S-04: a Job that is suspended lives for ever, and ends at once when it is resumed late.
 func TestK8S04ASuspendedSandboxIsResidueAndIsNotWoken(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	info := w.make(t, order(time.Minute))
 	w.patch(t, info.ID, object{"spec": object{"suspend": true}})
 	dormant := w.await(t, info.ID, sandbox.StateDormant)
@@ -151,7 +156,8 @@ func (w *world) swept(t *testing.T, id string) {
 
 // K8S-05: a Job that is deleted in the API's own default manner leaves its pod, which nothing ends any more.
 func TestK8S05AnOrphanedPodIsSeenAndSwept(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	info := w.make(t, order(time.Minute))
 	name, _, _ := strings.Cut(info.ID, "/")
 	require.NoError(t, w.c.Do(t.Context(), "DELETE", "/apis/batch/v1/namespaces/"+w.ns+"/jobs/"+name,
@@ -176,6 +182,7 @@ func TestK8S05AnOrphanedPodIsSeenAndSwept(t *testing.T) {
 
 // K8S-06: a Job that is deleted in the background is gone before its pod is.
 func TestK8S06WhatIsGoneHasNoProcess(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	for _, policy := range []string{"", "Background"} {
 		info := w.make(t, order(time.Minute))
@@ -216,7 +223,8 @@ func (w *world) processes(t *testing.T, pod string) (left []string) {
 
 // K8S-07: a delete without grace, or by force, takes the record before the process.
 func TestK8S07NoDeleteIsForced(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	info := w.make(t, order(time.Minute))
 	var bodies []string
 	w.way.on(-1, method("DELETE"), rewrites(func(b map[string]any) { bodies = append(bodies, fmt.Sprint(b)) }))
@@ -230,7 +238,8 @@ func TestK8S07NoDeleteIsForced(t *testing.T) {
 
 // K8S-08: on a dead node a delete comes to no end.
 func TestK8S08ADeadNodeIsNotConfirmed(t *testing.T) {
-	w := onNode(t)
+	t.Parallel()
+	w := onFrail(t)
 	info := w.make(t, order(10*time.Minute))
 	require.NoError(t, w.c.Freeze(kubecluster.Kubelet))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -246,7 +255,8 @@ func TestK8S08ADeadNodeIsNotConfirmed(t *testing.T) {
 
 // K8S-09: without a controller manager no lease ends anything, and a delete of a Job does nothing.
 func TestK8S09WithoutAControllerManagerTheContainerIsEndedAllTheSame(t *testing.T) {
-	w := onNode(t)
+	t.Parallel()
+	w := onFrail(t)
 	info := w.make(t, order(10*time.Minute))
 	short := order(10 * time.Minute)
 	short.Mark.Lifetime = 15 * time.Second
@@ -270,6 +280,7 @@ func TestK8S09WithoutAControllerManagerTheContainerIsEndedAllTheSame(t *testing.
 
 // K8S-10: the cluster's default for the time between TERM and KILL is half a minute, beyond the lease.
 func TestK8S10ALeaseEndsWithinSecondsEvenIfNobodyHearsTERM(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	info := w.make(t, order(8*time.Second))
 	_, err := w.p.Open(info).Exec(t.Context(), sandbox.Shell("nohup sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 &"))
@@ -281,7 +292,8 @@ func TestK8S10ALeaseEndsWithinSecondsEvenIfNobodyHearsTERM(t *testing.T) {
 
 // K8S-11: who deletes a pod must not get another one, empty and under the same name.
 func TestK8S11APodThatSomebodyDeletesIsTheEnd(t *testing.T) {
-	w := onPlain(t, true)
+	t.Parallel()
+	w := onPlain(t)
 	info := w.make(t, order(10*time.Minute))
 	pods := w.reals(t, "pods")
 	require.Len(t, pods, 1)
@@ -300,6 +312,7 @@ func TestK8S11APodThatSomebodyDeletesIsTheEnd(t *testing.T) {
 
 // K8S-12: when the main process leaves, the sandbox is over, and its record with it.
 func TestK8S12TheMainProcessIsASleeperAndItsEndTheSandboxs(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	info := w.make(t, order(10*time.Minute))
 	sb := w.p.Open(info)
@@ -313,6 +326,7 @@ func TestK8S12TheMainProcessIsASleeperAndItsEndTheSandboxs(t *testing.T) {
 
 // K8S-13: the end of a request for a command is not the command's.
 func TestK8S13ACommandWhoseCallerLeavesIsKilled(t *testing.T) {
+	t.Parallel()
 	w := onNode(t)
 	info := w.make(t, order(10*time.Minute))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -346,7 +360,8 @@ func TestK8S13ACommandWhoseCallerLeavesIsKilled(t *testing.T) {
 
 // What is missing of the rights is named before the first sandbox.
 func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
-	w := onPlain(t, false)
+	t.Parallel()
+	w := onPlain(t)
 	account, err := w.p.Check(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, account.ID, "system:serviceaccount:"+w.ns+":")

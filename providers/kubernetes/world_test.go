@@ -45,15 +45,12 @@ type world struct {
 	p     *kubernetes.Provider
 }
 
-// onPlain returns a world on a cluster without a node, whose pods are played by a puppet if they are to run.
-func onPlain(t *testing.T, puppet bool, change ...func(*kubernetes.Config)) *world {
+// onPlain returns a world on a cluster without a node, whose pods are played by a puppet.
+func onPlain(t *testing.T, change ...func(*kubernetes.Config)) *world {
 	t.Helper()
 	c, err := plain()
 	if err != nil {
 		kubecluster.Skip(t, err)
-	}
-	if puppet {
-		play(t, c)
 	}
 	return newWorld(t, c, change...)
 }
@@ -68,16 +65,16 @@ func onNode(t *testing.T, change ...func(*kubernetes.Config)) *world {
 	return newWorld(t, c, change...)
 }
 
-func play(t *testing.T, c *kubecluster.Cluster) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.RunPuppet(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("the puppet: %v", err)
-		}
-	})
+// onFrail returns a world on a cluster with a node, of which the test may break any part: no other test is on it.
+func onFrail(t *testing.T, change ...func(*kubernetes.Config)) *world {
+	t.Helper()
+	c, err := frail()
+	if err != nil {
+		kubecluster.Skip(t, err)
+	}
+	frailMu.Lock()
+	t.Cleanup(frailMu.Unlock)
+	return newWorld(t, c, change...)
 }
 
 func newWorld(t *testing.T, c *kubecluster.Cluster, change ...func(*kubernetes.Config)) *world {

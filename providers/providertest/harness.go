@@ -20,7 +20,8 @@ type Harness struct {
 	// may return a new service each time. Without it time is real, and rules share one sandbox where they can.
 	Bubble bool
 
-	// Parallel runs the rules in parallel, as many as the -parallel flag allows. Most of their time is waiting.
+	// Parallel runs the rules in parallel, as many as the -parallel flag allows. Most of their time is waiting. Run then
+	// returns before they have ended: what they need has to be undone in a Cleanup, not in a defer.
 	Parallel bool
 
 	// Peer returns another adapter for p's account, as another process would have it. Nil: outside bubbles New does it,
@@ -148,6 +149,9 @@ func Run(t *testing.T, h Harness) {
 		{"scope", scopeRules()},
 	} {
 		t.Run(topic.name, func(t *testing.T) {
+			if h.Parallel {
+				t.Parallel()
+			}
 			for _, r := range topic.rules {
 				t.Run(r.name, func(t *testing.T) {
 					if h.Parallel {
