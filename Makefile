@@ -6,24 +6,27 @@ GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES     := $(shell $(GO) list -m -f '{{.Dir}}')
 
-# How many lives `make crash` ends, and how many more in each of two runs in which the engine keeps no lease; how long
-# `make fuzz` tries each target.
+# How many lives `make crash` ends on Docker, how many more in each of two runs in which the engine keeps no lease, and
+# how many on Kubernetes; how long `make fuzz` tries each target.
 N        ?= 200
 UNLEASED ?= 60
+OWNERS   ?= 100
 FUZZTIME ?= 10s
 
 # The one SDK that the registry did not have when sdkcheck was written.
 BOAT_SDK := @boatdev/sdk
 
-# The packages whose tests share an engine or a cluster, and a real clock: tested last, one at a time.
-ENGINE := ./providers/docker,./examples/...,./examples/eino,./examples/langchaingo,./cmd/sandglass/...,./internal/kubecluster/...,./providers/kubernetes
+# The packages whose tests share a Docker engine, and a real clock: tested last, one at a time. Those of which each has
+# clusters of its own are tested so beside them: both mostly wait.
+ENGINE  := ./providers/docker,./examples/...,./examples/eino,./examples/langchaingo,./cmd/sandglass/...
+CLUSTER := ./providers/kubernetes,./internal/kubecluster/...,./deploy
 
 .PHONY: test lint crash bench fuzz image readme sdks sdkcheck kube
 
 ## test: vet and test every module with the race detector, then say what was skipped and why
 test:
 	$(GO) vet work
-	$(GO) run ./internal/gotest -alone $(ENGINE) -race -shuffle=on -timeout=20m work
+	$(GO) run ./internal/gotest -alone $(ENGINE) -alone $(CLUSTER) -race -shuffle=on -timeout=20m work
 
 ## lint: format, vet for three systems, staticcheck, tidy modules, and each module on its own
 lint:
@@ -39,9 +42,11 @@ lint:
 	done
 	cd internal/kubetest && GOWORK=off $(GO) mod tidy -diff
 
-## crash: end N child processes at random instants and ask the Docker engine what is left; twice UNLEASED more without leases
+## crash: end N child processes at random instants and ask the Docker engine what is left; twice UNLEASED more without
+## leases; then OWNERS on Kubernetes, and ask the API server and the container runtime
 crash:
 	$(GO) test -count=1 -timeout=90m -v -run='^TestCrash' ./providers/docker -crash.n=$(N) -crash.unleased=$(UNLEASED)
+	$(GO) test -count=1 -timeout=90m -v -run='^TestCrash' ./providers/kubernetes -crash.n=$(OWNERS)
 
 ## sdks: install the official SDKs that sdkcheck needs, at the versions that its lock file names; needs node 20 and npm
 sdks:

@@ -2,7 +2,8 @@
 // where it is seen, which tests were skipped and why, and how many passed. It ends with go test's exit code.
 //
 // The packages that match "-alone pattern,pattern", which comes first if at all, are tested after all others and one
-// at a time: those of which the clock is a real one, and which others would slow down.
+// at a time: those of which the clock is a real one, and which others would slow down. Where it comes several times, what
+// one of them names is tested beside what the others name: they have to share no engine, and mostly wait.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 func main() {
@@ -28,45 +30,63 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) (code int, err error) {
-	rounds := [][]string{args}
-	if len(args) > 1 && args[0] == "-alone" {
-		if rounds, err = split(args[2:], strings.Split(args[1], ","), stderr); err != nil {
-			return 1, err
-		}
+	var alone []string
+	for len(args) > 1 && args[0] == "-alone" {
+		alone, args = append(alone, args[1]), args[2:]
+	}
+	rounds, err := split(args, alone, stderr)
+	if err != nil {
+		return 1, err
 	}
 	r := report{w: stdout, logs: map[string][]line{}, ended: map[test]string{}}
 	defer r.close()
-	for _, args := range rounds {
-		failed, err := r.test(args, stderr)
-		code = cmp.Or(code, failed)
-		if err != nil {
+	for _, lanes := range rounds {
+		codes, errs := make([]int, len(lanes)), make([]error, len(lanes))
+		var all sync.WaitGroup
+		for i, args := range lanes {
+			all.Go(func() { codes[i], errs[i] = r.test(args, stderr) })
+		}
+		all.Wait()
+		code = cmp.Or(code, cmp.Or(codes...))
+		if err := errors.Join(errs...); err != nil {
 			return code, err
 		}
 	}
 	return code, nil
 }
 
-// split turns the arguments of one go test into those of two, the second with the packages that match alone.
-func split(args, alone []string, stderr io.Writer) ([][]string, error) {
+// split turns the arguments of one go test into those of several: a first round with the packages that no pattern of
+// alone matches, and a second with a go test for each of alone's elements, to run side by side.
+func split(args, alone []string, stderr io.Writer) (rounds [][][]string, err error) {
+	if len(alone) == 0 {
+		return [][][]string{{args}}, nil
+	}
 	first := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
 	if first < 0 {
 		first = len(args)
 	}
+	flags := args[:first:first]
 	all, err := list(args[first:], stderr)
 	if err != nil {
 		return nil, err
 	}
-	last, err := list(alone, stderr)
-	if err != nil {
-		return nil, err
+	var lanes [][]string
+	var taken []string
+	for _, patterns := range alone {
+		pkgs, err := list(strings.Split(patterns, ","), stderr)
+		if err != nil {
+			return nil, err
+		}
+		pkgs = slices.DeleteFunc(pkgs, func(pkg string) bool { return slices.Contains(taken, pkg) }) // to be tested once
+		if taken = append(taken, pkgs...); len(pkgs) > 0 {
+			lanes = append(lanes, slices.Concat(flags, []string{"-p=1"}, pkgs))
+		}
 	}
-	flags := args[:first:first]
-	all = slices.DeleteFunc(all, func(pkg string) bool { return slices.Contains(last, pkg) })
-	var rounds [][]string
+	all = slices.DeleteFunc(all, func(pkg string) bool { return slices.Contains(taken, pkg) })
 	if len(all) > 0 {
-		rounds = append(rounds, slices.Concat(flags, all))
+		rounds = append(rounds, [][]string{slices.Concat(flags, all)})
 	}
-	return append(rounds, slices.Concat(flags, []string{"-p=1"}, last)), nil
+	return append(rounds, lanes), nil
 }
 
 // list names the packages that the patterns stand for, broken ones too. A pattern for none is an error.
@@ -123,7 +143,9 @@ type line struct{ test, text string }
 
 // A report turns events into what a person wants to read.
 type report struct {
-	w       io.Writer
+	w io.Writer
+
+	mu      sync.Mutex
 	logs    map[string][]line // by package, until it ends
 	ended   map[test]string   // pass, fail or skip
 	skips   []skip            // in the order of their first test
@@ -142,17 +164,19 @@ func (r *report) read(events io.Reader) error {
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
-		var e event
-		if json.Unmarshal(lines.Bytes(), &e) != nil { // not of the stream: what go itself has to say
-			fmt.Fprintf(r.w, "%s\n", lines.Bytes())
-			continue
-		}
-		r.add(e)
+		r.line(lines.Bytes())
 	}
 	return lines.Err()
 }
 
-func (r *report) add(e event) {
+func (r *report) line(text []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	if json.Unmarshal(text, &e) != nil { // not of the stream: what go itself has to say
+		fmt.Fprintf(r.w, "%s\n", text)
+		return
+	}
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(r.w, e.Output)

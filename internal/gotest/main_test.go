@@ -106,3 +106,30 @@ func TestAlone(t *testing.T) {
 	assert.NotZero(t, code, "a pattern that matches nothing is a mistake")
 	assert.Contains(t, out, "./nowhere/...")
 }
+
+func TestWhatIsTestedAloneTwiceIsTestedSideBySide(t *testing.T) {
+	// a waits for what b leaves, and b for what a leaves; c, which is of a's company, finds a at its end.
+	meets := func(pkg, other string) string {
+		return "package " + pkg + `
+import ("os"; "testing"; "time")
+func TestMeet(t *testing.T) {
+	if _, err := os.Stat("../first/done"); err != nil { t.Error("the others have not ended", err) }
+	if err := os.WriteFile("here", nil, 0o644); err != nil { t.Fatal(err) }
+	for range 600 {
+		if _, err := os.Stat("../` + other + `/here"); err == nil { return }
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Error("` + other + ` never came")
+}
+`
+	}
+	files := map[string]string{
+		"a/a_test.go":         meets("a", "b"),
+		"b/b_test.go":         meets("b", "a"),
+		"c/c_test.go":         "package c\nimport (\"os\"; \"testing\")\nfunc TestC(t *testing.T) { if _, err := os.Stat(\"../a/here\"); err != nil { t.Error(err) } }\n",
+		"first/first_test.go": "package first\nimport (\"os\"; \"testing\")\nfunc TestFirst(t *testing.T) { os.WriteFile(\"done\", nil, 0o644) }\n",
+	}
+	out, code := gotest(t, files, "-alone", "./a,./c", "-alone", "./b,./c", "-count=1")
+	assert.Zero(t, code, out)
+	assert.Regexp(t, `(?m)^4 passed, 0 failed, 0 skipped$`, out, "c, which both name, is tested once")
+}
