@@ -91,6 +91,33 @@ func exits() []exit {
 			},
 		},
 		{
+			name: "killed under a command, whose error fn returns", kinds: extends, is: []error{sandbox.ErrLeaseLost},
+			fn: func(ctx context.Context, w *world, sb sandbox.Sandbox) error {
+				time.AfterFunc(90*sec, func() { w.p.Kill(sb.ID()) })
+				_, err := sb.Exec(ctx, sandbox.Shell("sleep 3600"))
+				assert.ErrorIs(w.t, err, sandbox.ErrLeaseLost, "what the command met is what the end did")
+				assert.ErrorIs(w.t, context.Cause(ctx), sandbox.ErrLeaseLost)
+				return err
+			},
+		},
+		{
+			name: "killed right after its create, before a command", is: []error{sandbox.ErrLeaseLost},
+			fn: func(ctx context.Context, w *world, sb sandbox.Sandbox) error {
+				w.p.Kill(sb.ID())
+				_, err := sb.Exec(ctx, sandbox.Shell("true"))
+				return err
+			},
+		},
+		{
+			name: "the service fails a command of a sandbox that lives", is: []error{sandbox.ErrUnavailable}, not: []error{sandbox.ErrLeaseLost},
+			fn: func(ctx context.Context, w *world, sb sandbox.Sandbox) error {
+				w.p.Fault(sandbox.OpExec, sandboxtest.Fault{Err: sandboxtest.Status(503)})
+				_, err := sb.Exec(ctx, sandbox.Shell("true"))
+				assert.NoError(w.t, ctx.Err())
+				return err
+			},
+		},
+		{
 			name: "lease lost although fn returns nil", kinds: extends, is: []error{sandbox.ErrLeaseLost},
 			fn: func(ctx context.Context, w *world, sb sandbox.Sandbox) error {
 				w.p.Kill(sb.ID())
@@ -365,5 +392,76 @@ func (x exit) run(w *world) {
 	require.Len(w.t, scope, 1)
 	if x.name != "panic" && x.name != "goexit" {
 		assert.Equal(w.t, err, scope[0].Err)
+	}
+}
+
+// signalled is a provider on which a signal ends every command, and before that something happens.
+type signalled struct {
+	*sandboxtest.Provider
+	before func(id string)
+	code   int
+}
+
+func (p signalled) Unwrap() sandbox.Provider { return p.Provider }
+
+func (p signalled) Open(info sandbox.Info) sandbox.Sandbox {
+	return signalledBox{p.Provider.Open(info), p}
+}
+
+type signalledBox struct {
+	sandbox.Sandbox
+	p signalled
+}
+
+func (b signalledBox) Exec(context.Context, sandbox.Cmd) (sandbox.Result, error) {
+	b.p.before(b.ID())
+	return sandbox.Result{ExitCode: b.p.code}, nil
+}
+
+func TestACommandKilledWithItsSandboxIsALostLeaseAndNoExitCode(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		code int
+		dies bool
+		late time.Duration // after the command
+		lag  time.Duration
+		lost bool
+	}{
+		{"by KILL", 137, true, 0, 0, true},
+		{"by TERM", 143, true, 0, 0, true},
+		{"and is seen to be gone a moment later", 137, true, 500 * time.Millisecond, 0, true},
+		{"and answers lag", 137, true, 0, 5 * time.Second, true},
+		{"but the sandbox lives", 137, false, 0, 0, false},
+		{"with a code of its own", 1, true, 0, 0, false}, // the next beat finds it
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				facts := sandboxtest.Everything()
+				facts.ReadLag = c.lag
+				mem := sandboxtest.New(facts)
+				p := signalled{mem, func(id string) {
+					if c.dies {
+						time.AfterFunc(c.late, func() { mem.Kill(id) })
+						synctest.Wait()
+					}
+				}, c.code}
+				m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "ci"})
+				require.NoError(t, err)
+				var code int
+				err = m.WithSandbox(t.Context(), func(ctx context.Context, sb sandbox.Sandbox) error {
+					time.Sleep(time.Minute)
+					start := time.Now()
+					res, err := sb.Exec(ctx, sandbox.Shell("true"))
+					code = res.ExitCode
+					if !c.dies {
+						assert.LessOrEqual(t, time.Since(start), time.Second+c.lag, "it is not kept for long")
+						assert.NoError(t, ctx.Err())
+					}
+					return err
+				})
+				assert.Equal(t, c.lost, errors.Is(err, sandbox.ErrLeaseLost), "%v", err)
+				assert.Equal(t, c.code, code)
+			})
+		})
 	}
 }

@@ -7,9 +7,15 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/sandglass-dev/sandglass/heartbeat"
+	"github.com/sandglass-dev/sandglass/internal/contain"
 )
 
 type scopeKey struct{}
+
+// lookAgain is how long after a first look a second one is made whether a sandbox has ended.
+const lookAgain = time.Second
 
 // Touch tells the stall switch of the scope that ctx belongs to that its owner still makes progress,
 // for instance while it waits for a model. Outside a scope it does nothing.
@@ -69,10 +75,16 @@ func (h *handle) Exec(ctx context.Context, cmd Cmd) (res Result, err error) {
 	}
 	err = h.do(ctx, OpExec, func(ctx context.Context) error {
 		res, err = h.sb.Exec(ctx, cmd)
+		if err == nil && res.killed() && h.l.lostNow() {
+			err = fmt.Errorf("sandbox %s: %s: the command was killed with it: %w", h.ID(), OpExec, context.Cause(h.l.calls))
+		}
 		return err
 	})
 	return res, err
 }
+
+// killed reports whether a signal ended the command that nobody sent on its behalf: KILL or TERM, as shells number them.
+func (r Result) killed() bool { return !r.TimedOut && (r.ExitCode == 128+9 || r.ExitCode == 128+15) }
 
 func (h *handle) Upload(ctx context.Context, name string, r io.Reader) error {
 	return h.do(ctx, OpUpload, func(ctx context.Context) error { return h.sb.Upload(ctx, name, r) })
@@ -102,12 +114,39 @@ func (h *handle) do(ctx context.Context, op Op, call func(context.Context) error
 	defer cancel(nil)
 	defer context.AfterFunc(l.calls, func() { cancel(context.Cause(l.calls)) })()
 	start := time.Now()
-	err = call(ctx)
+	if err = call(ctx); errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) || errors.Is(err, ErrUnavailable) {
+		l.lostNow()
+	}
 	if over := context.Cause(l.calls); err != nil && over != nil && !errors.Is(err, over) { // what the call met is what the end did
 		err = fmt.Errorf("%w: %w", over, err)
 	}
 	l.tell(op, Info{}, start, 1, err, true)
 	return err
+}
+
+// lostNow looks whether the sandbox is still there, after a call that may have failed because it is not, and ends the scope
+// if so. A beat would find that out, too, but by then the function has returned the call's outcome as if it were its own.
+func (l *life) lostNow() bool {
+	for attempt := 1; l.calls.Err() == nil; attempt++ {
+		start := time.Now()
+		_, err := contain.Call(l.calls, l.plan.Attempt, l.look)
+		if l.calls.Err() != nil {
+			break
+		}
+		l.tell(OpGet, Info{}, start, attempt, err, false)
+		switch {
+		case errors.Is(err, heartbeat.ErrGone):
+			l.lost(err)
+			return true
+		case err != nil && !errors.Is(err, ErrNotFound): // nobody knows
+			return false
+		}
+		// Its end may be seen by a command before it is by a look.
+		if attempt == 2 || contain.Sleep(l.calls, max(l.m.caps.ReadLag, lookAgain)) != nil {
+			return false
+		}
+	}
+	return errors.Is(context.Cause(l.calls), ErrLeaseLost)
 }
 
 // lifeLeft is what is left until the scope's max lifetime: the longest that a command may take.

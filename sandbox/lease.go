@@ -118,7 +118,7 @@ func (l *life) judge(info Info, err error) (heartbeat.Grant, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		if errors.Is(err, ErrNotFound) && time.Since(l.born.Mono) > l.m.caps.ReadLag {
+		if errors.Is(err, ErrNotFound) && time.Since(l.born.Mono) >= l.m.caps.ReadLag {
 			return heartbeat.Grant{}, fmt.Errorf("%w: %w", heartbeat.ErrGone, err)
 		}
 		return heartbeat.Grant{}, err

@@ -20,7 +20,8 @@ import (
 // fn runs on the caller's goroutine. Its context ends with ctx, and when the library ends the scope early;
 // [context.Cause] then matches [ErrLeaseLost], [ErrStalled], [ErrMaxLifetime] or [ErrShutdown], and if fn fails
 // the returned error matches it too, first of all. A lease lost before fn returned is an error even if fn returned nil:
-// its last commands ran in a sandbox that nobody could vouch for. The sandbox refuses calls once fn has returned.
+// its last commands ran in a sandbox that nobody could vouch for. A call on the sandbox that fails because it is no longer
+// there is told so at once, not with the next beat. The sandbox refuses calls once fn has returned.
 // After a cancel WithSandbox returns within Grace + CleanupTimeout, whatever create or delete are doing, unless fn
 // itself does not return: then the sandbox is deleted under it after Grace.
 //

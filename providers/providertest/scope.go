@@ -27,6 +27,7 @@ func scopeRules() []rule {
 		{"beats keep a sandbox alive for longer than its window", scopeBeats},
 		{"the max lifetime ends a sandbox that beats keep alive", scopeMaxLifetime},
 		{"a Shutdown ends what runs", scopeShutdown},
+		{"a sandbox that the service ended under a command ends the scope with ErrLeaseLost", scopeKilled},
 		{"Terminate deletes what is there, and is content with what is gone", scopeTerminate},
 	}
 	for _, c := range scopeFaults() {
@@ -114,6 +115,31 @@ func scopeReturns(t *trial) {
 	t.still(sandbox.Info{ID: id}, "the scope")
 	if live := m.Live(); len(live) > 0 {
 		t.Errorf("the manager still counts %d", len(live))
+	}
+}
+
+func scopeKilled(t *trial) {
+	t.needs(Killed)
+	err := t.scope(t.manager(nil), func(ctx context.Context, sb sandbox.Sandbox) error {
+		begun, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			select {
+			case <-begun:
+			case <-time.After(t.slack): // output does not stream: another rule's fault
+			case <-ctx.Done():
+			}
+			t.inject(Killed, sb.ID())
+		}()
+		cmd := sandbox.Shell("echo begun; sleep 3600")
+		cmd.Stdout = writerFunc(onceSeen("begun", begun))
+		res, err := sb.Exec(ctx, cmd)
+		<-done
+		t.Logf("the command: exit code %d, timed out %v, error %v", res.ExitCode, res.TimedOut, err)
+		return err
+	})
+	if !errors.Is(err, sandbox.ErrLeaseLost) {
+		t.Errorf("error %v, want ErrLeaseLost", err)
 	}
 }
 
