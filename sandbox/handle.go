@@ -76,7 +76,7 @@ func (h *handle) Exec(ctx context.Context, cmd Cmd) (res Result, err error) {
 	err = h.do(ctx, OpExec, func(ctx context.Context) error {
 		res, err = h.sb.Exec(ctx, cmd)
 		if err == nil && res.killed() && h.l.lostNow() {
-			err = fmt.Errorf("sandbox %s: %s: the command was killed with it: %w", h.ID(), OpExec, context.Cause(h.l.calls))
+			err = fmt.Errorf("%s: the command was killed with its sandbox: %w", OpExec, context.Cause(h.l.calls))
 		}
 		return err
 	})
