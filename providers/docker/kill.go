@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,11 +11,9 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/sandglass-dev/sandglass/internal/killer"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
-
-//go:embed kill.sh
-var killer string
 
 // abandon kills a command that its caller has left.
 func (r *running) abandon(ctx context.Context) {
@@ -64,7 +61,9 @@ func (r *running) gone(ctx context.Context) bool {
 func (r *running) killAs(ctx context.Context, user string) error {
 	created, err := r.h.p.engine.ExecCreate(ctx, r.h.id, client.ExecCreateOptions{
 		User: user, AttachStdout: true,
-		Cmd: []string{"/bin/sh", "-c", killer, "sandglass", strconv.FormatInt(r.out.head.pid(), 10), markVar + "=" + r.mark},
+		Cmd: []string{
+			"/bin/sh", "-c", killer.Script(), "sandglass-kill", markVar + "=" + r.mark, strconv.FormatInt(r.out.head.pid(), 10),
+		},
 	})
 	if err != nil {
 		return err

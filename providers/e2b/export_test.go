@@ -1,12 +1,16 @@
 package e2b
 
-import "io"
+import (
+	"io"
+
+	"github.com/sandglass-dev/sandglass/internal/killer"
+)
 
 // What has no way to be seen from outside in all of its parts.
 var (
 	EncodeMetadata = encodeMetadata
 	Runner         = runner
-	Killer         = killer
+	Killer         = killer.Script()
 )
 
 // ReadStream reads a whole stream of a process, and returns what came out and how it ended.

@@ -2,18 +2,15 @@ package e2b
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/sandglass-dev/sandglass/internal/killer"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
-
-//go:embed kill.sh
-var killer string
 
 // abandon kills a command that its caller has left.
 func (r *running) abandon(ctx context.Context) {
@@ -51,7 +48,7 @@ func (r *running) over(ctx context.Context) bool {
 // it goes by the environment alone.
 func (r *running) killOnce(ctx context.Context) error {
 	req, err := r.request(startBody{Process: processBody{
-		Cmd: "/bin/sh", Args: []string{"-c", killer, "sandglass-kill", fmt.Sprint(r.pid.Load()), markVar + "=" + r.mark},
+		Cmd: "/bin/sh", Args: []string{"-c", killer.Script(), "sandglass-kill", markVar + "=" + r.mark, fmt.Sprint(r.pid.Load())},
 	}}, "root", killTime)
 	if err != nil {
 		return err

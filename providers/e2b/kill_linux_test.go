@@ -85,11 +85,11 @@ func TestTheKillerEndsAllOfACommandAndNothingElse(t *testing.T) {
 				if tt.noPID {
 					pid = "0"
 				}
-				killer := exec.Command(shell[0], append(shell[1:len(shell):len(shell)], "-c", e2b.Killer, "sandglass-kill", pid, mark)...)
+				killer := exec.Command(shell[0], append(shell[1:len(shell):len(shell)], "-c", e2b.Killer, "sandglass-kill", mark, pid)...)
 				killer.Env = []string{"PATH=" + path}
 				said, err := killer.CombinedOutput()
 				require.NoError(t, err, "%s", said)
-				assert.Equal(t, "began\ndone\n", string(said))
+				assert.Equal(t, "done\n", string(said))
 
 				rest, err := io.ReadAll(out) // ends when nobody holds the other end any more
 				require.NoError(t, err)

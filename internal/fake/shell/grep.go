@@ -14,19 +14,24 @@ type grepper struct {
 	f       flags
 	rx      []*regexp.Regexp
 	names   bool // print file names
+	end     byte // of a line
 	most    int
 	context [2]int
 	found   bool
 }
 
 func grepMain(t *tool) int {
-	f, args, err := t.flags("EFGivnqcrRlLhHowxse:f:m:A:B:C:", "extended-regexp=E", "fixed-strings=F", "ignore-case=i",
+	f, args, err := t.flags("EFGivnqcrRlLhHowxsze:f:m:A:B:C:", "extended-regexp=E", "fixed-strings=F", "ignore-case=i",
 		"invert-match=v", "line-number=n", "quiet=q", "count=c", "recursive=r", "files-with-matches=l", "only-matching=o",
-		"word-regexp=w", "line-regexp=x", "regexp=e", "file=f", "max-count=m", "no-messages=s", "with-filename=H", "no-filename=h")
+		"word-regexp=w", "line-regexp=x", "regexp=e", "file=f", "max-count=m", "no-messages=s",
+		"null-data=z", "with-filename=H", "no-filename=h")
 	if err != nil {
 		return 2
 	}
-	g := grepper{tool: t, f: f, most: -1}
+	g := grepper{tool: t, f: f, end: '\n', most: -1}
+	if f.has('z') {
+		g.end = 0
+	}
 	var patterns []string
 	if f.has('e') {
 		patterns = strings.Split(f['e'], "\x00")
@@ -187,9 +192,10 @@ func (g *grepper) search(name string, r io.Reader) error {
 		if g.f.has('n') {
 			_, _ = g.out.WriteString(strconv.Itoa(n) + mark)
 		}
-		g.say(text)
+		_, _ = g.out.WriteString(text)
+		_ = g.out.WriteByte(g.end)
 	}
-	err := g.lines(r, func(line []byte, _ bool) bool {
+	err := g.records(r, g.end, func(line []byte, _ bool) bool {
 		if g.most >= 0 && count >= g.most {
 			return false
 		}

@@ -233,13 +233,18 @@ var errLineTooLong = errors.New("line too long")
 
 // lines calls do for each line, without its newline; ended tells whether it had one. do returns false to stop.
 func (t *tool) lines(r io.Reader, do func(line []byte, ended bool) bool) error {
+	return t.records(r, '\n', do)
+}
+
+// records is lines for what ends with another byte than a newline.
+func (t *tool) records(r io.Reader, end byte, do func(record []byte, ended bool) bool) error {
 	br := bufio.NewReader(r)
 	var long []byte
 	for n := int64(0); ; n++ {
 		if n%8 == 0 {
 			t.step(1)
 		}
-		part, err := br.ReadSlice('\n')
+		part, err := br.ReadSlice(end)
 		if err == bufio.ErrBufferFull {
 			if long = append(long, part...); len(long) > maxLine {
 				return errLineTooLong
@@ -257,7 +262,7 @@ func (t *tool) lines(r io.Reader, do func(line []byte, ended bool) bool) error {
 		if len(line) == 0 {
 			return nil
 		}
-		text, ended := bytes.CutSuffix(line, []byte("\n"))
+		text, ended := bytes.CutSuffix(line, []byte{end})
 		if !do(text, ended) || err == io.EOF {
 			return nil
 		}
