@@ -32,6 +32,7 @@ import (
 	"github.com/sandglass-dev/sandglass/providers/modal"
 	"github.com/sandglass-dev/sandglass/providers/vercel"
 	"github.com/sandglass-dev/sandglass/sandbox"
+	"github.com/sandglass-dev/sandglass/sandbox/sandboxtest"
 	"github.com/sandglass-dev/sandglass/ttl"
 )
 
@@ -185,6 +186,21 @@ func providers(t *testing.T) []provider {
 		{"boat.dev", ascii.Capabilities()},
 		{"Modal", mdl.Capabilities()},
 		{"Kubernetes", kube.Capabilities()},
+	}
+}
+
+// TestTheImitationsHaveTheFactsOfTheirAdapters is for adapters that are modules of their own. The others' stands beside the
+// imitations.
+func TestTheImitationsHaveTheFactsOfTheirAdapters(t *testing.T) {
+	imitations := map[string]sandbox.Capabilities{}
+	for _, k := range sandboxtest.Kinds() {
+		imitations[k.Name] = k.Capabilities
+	}
+	for _, p := range providers(t) {
+		switch name := strings.ToLower(p.name); name {
+		case "docker", "modal":
+			assert.Equal(t, p.caps, imitations[name], p.name)
+		}
 	}
 }
 

@@ -15,8 +15,8 @@ type Kind struct {
 
 // Kinds returns imitations of e2b, daytona, modal, vercel, boat, docker and kubernetes, and "bare", whose deadlines
 // never move and which can do next to nothing, in this order. They imitate the kind of service (how it extends, ends,
-// names, lists and deletes) in the slowest form that is known, not the wire; where a number is not published, theirs is
-// a guess on the careful side.
+// names, lists and deletes) in the slowest form that is known, not the wire. Their Capabilities are those of the adapters:
+// of Docker's, that of an engine on this machine, and of Daytona's, that of a service with TTLs.
 func Kinds() []Kind {
 	return []Kind{e2b(), daytona(), modal(), vercel(), boat(), docker(), kubernetes(), bare()}
 }
@@ -30,7 +30,7 @@ func e2b() Kind {
 			Extend: sandbox.ExtendSet, MinWindow: time.Second, MaxWindow: 24 * time.Hour, Step: time.Second,
 			MaxLifetime: 24 * time.Hour, ReadsDeadline: true, AtExpiry: sandbox.StateGone,
 			MarkAtCreate: true, CommitDelay: 75 * time.Second, ReadLag: 2 * time.Second, Revival: 70 * time.Second,
-			Lateness: time.Second, DeleteTime: 80 * time.Second, DeleteDoubt: 90 * time.Second, GoneByList: true,
+			Lateness: 5 * time.Second, DeleteTime: 80 * time.Second, DeleteDoubt: 90 * time.Second, GoneByList: true,
 			MaxTags: 32, MaxTagKey: 64, MaxTagValue: 512,
 			Stdin: true, SplitOutput: true, BinaryOut: true, Kill: true, Endpoints: true,
 		},
@@ -51,9 +51,9 @@ func daytona() Kind {
 			Extend: sandbox.ExtendSet, MinWindow: time.Minute, MaxWindow: 24 * time.Hour, Step: time.Minute,
 			StartAllowance: 2 * time.Minute, ReadsDeadline: true, AtExpiry: sandbox.StateGone,
 			CreateOnce: true, MarkAtCreate: true, CommitDelay: time.Minute, ReadLag: 3 * time.Second,
-			Lateness: 10 * time.Second, DeleteTime: time.Minute, GoneByList: true,
+			Lateness: 20 * time.Second, DeleteTime: time.Minute, GoneByList: true,
 			MaxTags: 32, MaxTagKey: 64, MaxTagValue: 512,
-			SplitOutput: true, Kill: true, Endpoints: true,
+			SplitOutput: true, BinaryOut: true, Kill: true, Endpoints: true,
 		},
 		Behave: func(b *Behaviour) {
 			b.NoHardEnd, b.PausedLease = true, true
@@ -64,18 +64,18 @@ func daytona() Kind {
 	}
 }
 
-// modal has a fixed hard end and an idle clock that use restarts; it tells neither. Names are unique among what runs,
-// a delete is accepted.
+// modal has a fixed hard end and an idle clock that use restarts; it tells neither. Windows hold some beats, of which each
+// is a command. Names are unique among what runs, a delete is accepted.
 func modal() Kind {
 	return Kind{
 		Name: "modal",
 		Capabilities: sandbox.Capabilities{
-			Extend: sandbox.ExtendActivity, MinWindow: time.Second, MaxWindow: 24 * time.Hour, Step: time.Second,
+			Extend: sandbox.ExtendActivity, MinWindow: 20 * time.Second, MaxWindow: 24 * time.Hour, Step: time.Second,
 			MaxLifetime: 24 * time.Hour, AtExpiry: sandbox.StateGone,
 			CreateOnce: true, MarkAtCreate: true, CommitDelay: time.Minute, ReadLag: 2 * time.Second,
 			Lateness: 20 * time.Second, DeleteTime: time.Minute,
 			MaxTags: 32, MaxTagKey: 64, MaxTagValue: 256,
-			Stdin: true, SplitOutput: true, BinaryOut: true, Endpoints: true,
+			Stdin: true, SplitOutput: true, BinaryOut: true, Kill: true, Endpoints: true,
 		},
 		Behave: func(b *Behaviour) { b.DeleteTime = 5 * time.Second },
 	}
@@ -88,9 +88,9 @@ func vercel() Kind {
 		Capabilities: sandbox.Capabilities{
 			Extend: sandbox.ExtendAdd, MinWindow: time.Second, MaxWindow: 24 * time.Hour, Step: time.Millisecond,
 			MaxLifetime: 24 * time.Hour, ReadsDeadline: true, AtExpiry: sandbox.StateDormant,
-			CreateOnce: true, MarkAtCreate: true, CommitDelay: time.Minute,
-			Lateness: time.Second, DeleteTime: 3 * time.Minute,
-			MaxTags: 2, MaxTagKey: 64, MaxTagValue: 256, // five, of which the mark takes three
+			CreateOnce: true, MarkAtCreate: true, CommitDelay: time.Minute, ReadLag: 2 * time.Second,
+			Lateness: 10 * time.Second, DeleteTime: 3 * time.Minute,
+			MaxTags: 3, MaxTagKey: 64, MaxTagValue: 256, // five, of which the mark takes two
 			SplitOutput: true, Kill: true, Endpoints: true,
 		},
 		Behave: func(b *Behaviour) {
@@ -111,8 +111,8 @@ func boat() Kind {
 			Extend: sandbox.ExtendSet, MinWindow: time.Second, MaxWindow: 30 * 24 * time.Hour, Step: time.Second,
 			StartAllowance: time.Minute, ReadsDeadline: true, AtExpiry: sandbox.StateDormant,
 			CreateOnce: true, CommitDelay: time.Minute, ReadLag: 3 * time.Second,
-			Lateness: time.Second, DeleteTime: time.Minute,
-			SplitOutput: true, Endpoints: true,
+			Lateness: 30 * time.Second, DeleteTime: time.Minute,
+			SplitOutput: true, BinaryOut: true, Kill: true, Endpoints: true,
 		},
 		Behave: func(b *Behaviour) {
 			b.UniqueNames, b.Keys = false, true
@@ -128,10 +128,10 @@ func docker() Kind {
 	return Kind{
 		Name: "docker",
 		Capabilities: sandbox.Capabilities{
-			Extend: sandbox.ExtendSet, MinWindow: time.Second, MaxWindow: 24 * time.Hour, Step: time.Second,
-			MaxLifetime: 24 * time.Hour, ReadsDeadline: true, AtExpiry: sandbox.StateGone,
+			Extend: sandbox.ExtendSet, MinWindow: 2 * time.Second, MaxWindow: 24 * time.Hour, Step: time.Second,
+			MaxLifetime: 30 * 24 * time.Hour, ReadsDeadline: true, AtExpiry: sandbox.StateGone,
 			CreateOnce: true, MarkAtCreate: true, CommitDelay: 30 * time.Second,
-			Lateness: 3 * time.Second, DeleteTime: 15 * time.Second,
+			Lateness: 5 * time.Second, DeleteTime: 15 * time.Second,
 			MaxTags: 64, MaxTagKey: 128, MaxTagValue: 4096,
 			Stdin: true, SplitOutput: true, BinaryOut: true, Kill: true, Endpoints: true,
 		},
@@ -139,7 +139,7 @@ func docker() Kind {
 	}
 }
 
-// kubernetes sets a job's deadline; pod and job take some seconds to go, and a command whose caller has gone runs on.
+// kubernetes sets a job's deadline. Names are unique, and pod and job take some seconds to go.
 func kubernetes() Kind {
 	return Kind{
 		Name: "kubernetes",
@@ -147,9 +147,9 @@ func kubernetes() Kind {
 			Extend: sandbox.ExtendSet, MinWindow: time.Second, MaxWindow: 24 * time.Hour, Step: time.Second,
 			ReadsDeadline: true, AtExpiry: sandbox.StateGone,
 			CreateOnce: true, MarkAtCreate: true, CommitDelay: time.Minute,
-			Lateness: time.Second, DeleteTime: 30 * time.Second,
+			Lateness: 5 * time.Second, DeleteTime: 30 * time.Second,
 			MaxTags: 32, MaxTagKey: 63, MaxTagValue: 256,
-			Stdin: true, SplitOutput: true, BinaryOut: true,
+			Stdin: true, SplitOutput: true, BinaryOut: true, Kill: true, Endpoints: true,
 		},
 		Behave: func(b *Behaviour) {
 			b.StartTime, b.EndTime, b.DeleteTime = time.Second, 3*time.Second, 4*time.Second

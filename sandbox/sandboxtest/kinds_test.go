@@ -9,6 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sandglass-dev/sandglass/providers/boat"
+	"github.com/sandglass-dev/sandglass/providers/daytona"
+	"github.com/sandglass-dev/sandglass/providers/e2b"
+	"github.com/sandglass-dev/sandglass/providers/kubernetes"
+	"github.com/sandglass-dev/sandglass/providers/vercel"
 	"github.com/sandglass-dev/sandglass/sandbox"
 	"github.com/sandglass-dev/sandglass/sandbox/sandboxtest"
 )
@@ -20,6 +25,35 @@ func TestKindsComeInTheirOrder(t *testing.T) {
 		assert.Equal(t, "memory/"+k.Name, k.New().Name())
 	}
 	assert.Equal(t, []string{"e2b", "daytona", "modal", "vercel", "boat", "docker", "kubernetes", "bare"}, names)
+}
+
+// The adapters of docker and modal are modules of their own: the module of the examples holds their kinds to them.
+func TestKindsHaveTheFactsOfTheirAdapters(t *testing.T) {
+	adapters := map[string]func() (sandbox.Provider, error){
+		"boat":    func() (sandbox.Provider, error) { return boat.New(boat.Config{APIKey: "boat_0000"}) },
+		"daytona": func() (sandbox.Provider, error) { return daytona.New(daytona.Config{APIKey: "dtn_0000"}) },
+		"e2b":     func() (sandbox.Provider, error) { return e2b.New(e2b.Config{APIKey: "e2b_0000"}) },
+		"kubernetes": func() (sandbox.Provider, error) {
+			return kubernetes.New(kubernetes.Config{
+				BaseURL: "https://127.0.0.1:6443", Namespace: "sandboxes", Tokens: func(context.Context) (string, error) { return "0000", nil },
+			})
+		},
+		"vercel": func() (sandbox.Provider, error) {
+			return vercel.New(vercel.Config{Token: "vcp_0000", Team: "team_0", Project: "prj_0"})
+		},
+	}
+	var other []string
+	for _, k := range sandboxtest.Kinds() {
+		open, known := adapters[k.Name]
+		if !known {
+			other = append(other, k.Name)
+			continue
+		}
+		p, err := open()
+		require.NoError(t, err)
+		assert.Equal(t, p.Capabilities(), k.Capabilities, k.Name)
+	}
+	assert.Equal(t, []string{"modal", "docker", "bare"}, other)
 }
 
 // kinds runs f in a bubble for every imitation and for a service that can do everything.
