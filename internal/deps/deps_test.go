@@ -68,7 +68,7 @@ func mayParse(path string) bool {
 
 // mayFake says who may serve the fakes of services: beside those who parse for them, what serves them to others' SDKs.
 func mayFake(path string) bool {
-	return mayParse(path) || path == "examples/emulator" || path == "cmd/sandglass/internal/emulate"
+	return mayParse(path) || path == "cmd/sandglass/internal/emulate"
 }
 
 // check returns every rule that g breaks, with the way there.
@@ -91,7 +91,7 @@ func check(g graph) []string {
 		for _, imported := range p.Imports {
 			switch to, ours := own(imported); {
 			case ours && within(to, "internal/fake") && !mayFake(path):
-				fault("%s imports %s: only tests, sandboxtest and the emulators may", path, to)
+				fault("%s imports %s: only tests, sandboxtest and the emulator may", path, to)
 			case ours && path == "providers/providertest" && to != "sandbox":
 				fault("%s imports %s: it knows nothing of ours but sandbox", path, to)
 			}
@@ -226,7 +226,7 @@ func TestTheRulesCanBeBroken(t *testing.T) {
 		"a provider reaches another on a detour":     {"internal/httpapi", module + "/providers/docker", "providers/e2b -> internal/httpapi -> providers/docker"},
 		"sweep imports a provider":                   {"sandbox/sweep", module + "/providers/e2b", "sandbox/sweep reaches providers/e2b"},
 		"a provider imports an example":              {"providers/docker", module + "/examples/internal/choose", "providers/docker reaches examples/internal/choose"},
-		"a provider imports the fake":                {"providers/e2b", module + "/internal/fake", "providers/e2b imports internal/fake: only tests, sandboxtest and the emulators may"},
+		"a provider imports the fake":                {"providers/e2b", module + "/internal/fake", "providers/e2b imports internal/fake: only tests, sandboxtest and the emulator may"},
 		"the command imports the fake":               {"cmd/sandglass", module + "/internal/fake", "cmd/sandglass imports internal/fake: only"},
 		"an example imports the fake":                {"examples/quickstart", module + "/internal/fake/shell", "examples/quickstart imports internal/fake/shell: only"},
 		"the suite imports more than sandbox":        {"providers/providertest", module + "/ttl", "it knows nothing of ours but sandbox"},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -82,6 +83,11 @@ func setEnv(t *testing.T, s *emulate.Server) {
 func provider(t *testing.T, s *emulate.Server, service string) sandbox.Provider {
 	t.Helper()
 	setEnv(t, s)
+	return fromEnv(t, service)
+}
+
+func fromEnv(t *testing.T, service string) sandbox.Provider {
+	t.Helper()
 	var p sandbox.Provider
 	var err error
 	switch service {
@@ -354,6 +360,53 @@ func TestTheEnvironmentIsPrintedUntilTheEnd(t *testing.T) {
 				assert.Regexp(t, `(?m)^page     http://127\.0\.0\.1:\d+/_sandglass$`, stderr.String())
 			})
 		}
+	}
+}
+
+func TestWhatAClientLeavesIsNamed(t *testing.T) {
+	for _, service := range emulate.Services() {
+		t.Run(service, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out, in := io.Pipe()
+			var stderr buffer
+			var code int
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				var err error
+				code, err = emulate.Run(ctx, emulate.Options{Service: service, JSON: true, Stdout: in, Stderr: &stderr})
+				assert.NoError(t, err)
+			})
+			var told emulate.Told
+			require.NoError(t, json.NewDecoder(out).Decode(&told))
+			for k, v := range told.Env {
+				t.Setenv(k, v)
+			}
+			p := fromEnv(t, service)
+			tags := map[string]string{"task": "t1"}
+			if p.Capabilities().MaxTags == 0 {
+				tags = nil
+			}
+			left, err := p.Create(t.Context(), order("aaaaaaaaaaaaaaaa", 10*time.Minute, tags))
+			require.NoError(t, err)
+			gone, err := p.Create(t.Context(), order("bbbbbbbbbbbbbbbb", 10*time.Minute, tags))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { // a delete may be refused while a sandbox starts
+				err := p.Delete(t.Context(), gone.ID)
+				return err == nil || errors.Is(err, sandbox.ErrNotFound)
+			}, time.Minute, 20*time.Millisecond)
+			cancel()
+			wg.Wait()
+			assert.Equal(t, emulate.LeftBehind, code)
+			said := stderr.String()
+			named := regexp.MustCompile(`(?m)^end      left behind: (\S+) is (?:starting|running).*$`).FindAllStringSubmatch(said, -1)
+			require.Len(t, named, 1, said)
+			assert.Contains(t, left.ID, named[0][1])
+			assert.Equal(t, tags != nil, strings.Contains(named[0][0], "task=t1"), named[0][0])
+			assert.Regexp(t, `(?m)  sandbox  \S+ is gone.*, ended by request`, said)
+			assert.NotContains(t, said, "no sandbox is left")
+		})
 	}
 }
 
