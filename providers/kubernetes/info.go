@@ -238,7 +238,7 @@ func (p *Provider) info(id string, v view) sandbox.Info {
 	}
 	if i.State == sandbox.StateStarting || i.State == sandbox.StateRunning || i.State == sandbox.StateUnknown {
 		i.Deadline = j.deadline()
-		if box != nil {
+		if box != nil && !j.started().IsZero() { // pods begin before their Job's deadline does: their own end is no lease
 			if hard := box.deadline(); !hard.IsZero() && (i.Deadline.IsZero() || hard.Before(i.Deadline)) {
 				i.Deadline = hard
 			}
