@@ -428,3 +428,20 @@ func TestFlagsGoBeforeTheEnvironmentAndThatBeforeTheFile(t *testing.T) {
 	assert.Contains(t, b.run("sweep", "--dry-run").stdout, "of fleet environment")
 	assert.Contains(t, b.run("sweep", "--dry-run", "--fleet", "flag").stdout, "of fleet flag")
 }
+
+func TestAPathThatIsEmptyIsNone(t *testing.T) {
+	e := newE2B(t)
+	b := newBench(t, e.env...)
+	b.env = append(b.env, "SANDGLASS_JOURNAL=", "SANDGLASS_HISTORY=", "SANDGLASS_CONFIG=", "SANDGLASS_FLEET=ci", "SANDGLASS_PROVIDER=e2b")
+	for _, flags := range [][]string{nil, {"--journal=", "--config="}} {
+		r := b.run(append([]string{"doctor"}, flags...)...)
+		assert.Zero(t, r.code)
+		assert.Contains(t, r.stdout, "journal ("+b.journal()+")", "not the folder that it was called in")
+		assert.NotContains(t, r.stdout, "WRONG")
+	}
+	for _, flags := range [][]string{nil, {"--history=", "--output="}} {
+		r := b.run(append([]string{"report"}, flags...)...)
+		assert.NotContains(t, r.stderr, b.dir, "of which it wants to read or write the folder")
+		assert.NotEmpty(t, r.stdout)
+	}
+}

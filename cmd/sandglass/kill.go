@@ -25,7 +25,7 @@ type killCmd struct {
 	DryRun bool     `help:"Say what would be deleted."`
 
 	Timeout time.Duration `default:"2m" placeholder:"2m" help:"How long to try, for each. Default: 2m."`
-	History string        `type:"path" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what is deleted to this file, for sandglass report."`
+	History string        `type:"path" default:"" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what is deleted to this file, for sandglass report."`
 	JSON    bool          `name:"json" help:"Print the outcomes as JSON."`
 
 	ID []string `arg:"" optional:"" help:"Ids of sandboxes."`

@@ -23,7 +23,7 @@ const (
 )
 
 type commands struct {
-	Config string `type:"path" placeholder:"FILE" env:"SANDGLASS_CONFIG" help:"Configuration file; it names accounts and holds no keys. Default: sandglass/config.json where your configuration is kept."`
+	Config string `type:"path" default:"" placeholder:"FILE" env:"SANDGLASS_CONFIG" help:"Configuration file; it names accounts and holds no keys. Default: sandglass/config.json where your configuration is kept."`
 
 	Run        runCmd        `cmd:"" help:"Run a program with a sandbox that ends with it."`
 	Mcp        mcpCmd        `cmd:"" help:"Serve a sandbox to an agent's client, over the Model Context Protocol."`

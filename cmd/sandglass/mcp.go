@@ -29,7 +29,7 @@ type mcpCmd struct {
 	Idle time.Duration `group:"Life:" placeholder:"15m" default:"15m" help:"Delete the sandbox if no tool was called for so long. 0: never. Default: 15m."`
 
 	journalFlag
-	History string `type:"path" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what happens to the sandbox to this file, for sandglass report."`
+	History string `type:"path" default:"" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what happens to the sandbox to this file, for sandglass report."`
 	Quiet   bool   `short:"q" help:"Say nothing unless something is wrong."`
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/console"
@@ -21,8 +22,8 @@ type reportCmd struct {
 	Since   time.Duration `default:"24h" placeholder:"24h" help:"How far to look back. Default: 24h."`
 	Protect []string      `sep:"none" placeholder:"TAG[=VALUE]" help:"What carries this tag is meant to be there; may be repeated."`
 	journalFlag
-	History []string `type:"path" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"History that run, sweep and kill wrote by their --history; may be repeated."`
-	Output  string   `short:"o" type:"path" placeholder:"FILE" help:"Where to write. Default: standard output."`
+	History []string `type:"path" default:"" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"History that run, sweep and kill wrote by their --history; may be repeated."`
+	Output  string   `short:"o" type:"path" default:"" placeholder:"FILE" help:"Where to write. Default: standard output."`
 	JSON    bool     `name:"json" help:"Write JSON in place of the page."`
 }
 
@@ -57,7 +58,7 @@ func (c *reportCmd) Run(w *world) error {
 	if err != nil {
 		return usage(err)
 	}
-	files := c.History
+	files := slices.DeleteFunc(c.History, func(name string) bool { return name == "" }) // what a variable that is empty comes to
 	if len(files) == 0 && w.settings.History != "" {
 		files = []string{w.settings.History}
 	}

@@ -42,7 +42,7 @@ type runCmd struct {
 	KeepOnError time.Duration `group:"Life:" placeholder:"30m" help:"If the program fails, leave the sandbox this much longer, for a look at it."`
 
 	journalFlag
-	History string `type:"path" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what happens to the sandbox to this file, for sandglass report."`
+	History string `type:"path" default:"" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what happens to the sandbox to this file, for sandglass report."`
 	Quiet   bool   `short:"q" help:"Say nothing unless something is wrong."`
 
 	Command []string `arg:"" passthrough:"partial" help:"The program and its arguments, after --."`
