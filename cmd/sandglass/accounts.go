@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -58,7 +59,7 @@ func (f fleetFlag) required(w *world) (string, error) {
 
 // journalFlag says where the crash journal is.
 type journalFlag struct {
-	Journal   string `type:"path" env:"SANDGLASS_JOURNAL" placeholder:"DIR" help:"Folder of the crash journal, on a local disk. Default: your own."`
+	Journal   string `type:"path" default:"" env:"SANDGLASS_JOURNAL" placeholder:"DIR" help:"Folder of the crash journal, on a local disk. Default: your own."`
 	NoJournal bool   `help:"Do without the crash journal."`
 }
 
@@ -119,6 +120,9 @@ func untilSignal() (context.Context, context.CancelFunc) {
 
 // hint says what to do about an error of a provider, where that is known.
 func hint(kind string, err error) string {
+	if kind == "kubernetes" {
+		return clusterHint(err)
+	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnauthenticated):
 		return "check " + strings.Join(settings.Variables(kind)[:1], ", ")
@@ -128,6 +132,27 @@ func hint(kind string, err error) string {
 		return "try again later"
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return "the service does not answer: try again, and check its address"
+	}
+	return ""
+}
+
+// clusterHint says what to do about an error of a cluster: there, rights are granted by whoever asks.
+func clusterHint(err error) string {
+	_, foreign := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case errors.Is(err, sandbox.ErrUnauthenticated):
+		return "in a pod, look for the token of its service account (automountServiceAccountToken: true); elsewhere write the file that " +
+			"KUBECONFIG names anew: kubectl config view --raw --minify --flatten -o json"
+	case errors.Is(err, sandbox.ErrPermission):
+		return "kubectl -n NAMESPACE apply -f deploy/kubernetes/rbac.yaml, and use its account agent-runner, or bind its role " +
+			"agent-runner-outside to a user; sandglass-sweep is enough for sweep, which makes nothing and runs nothing"
+	case foreign:
+		return "what answers there has not the certificate of the cluster that the settings are of: write the file that KUBECONFIG names " +
+			"anew: kubectl config view --raw --minify --flatten -o json"
+	case errors.Is(err, sandbox.ErrRateLimited):
+		return "try again later"
+	case errors.Is(err, sandbox.ErrUnavailable):
+		return "no API server answers: try again, and check the server's address in the file that KUBECONFIG names, and the way to it"
 	}
 	return ""
 }

@@ -60,6 +60,10 @@ func TestTheExamplesOfEveryHelpRun(t *testing.T) {
 					_, host := engine(t)
 					env = append(env, host)
 				}
+				if strings.Contains(line, "kubernetes") {
+					c := onCluster(t)
+					env = append(env, kubeconfig(t, c, c.AdminToken(), "default"))
+				}
 				runExample(t, b.dir, env, line)
 			})
 		}

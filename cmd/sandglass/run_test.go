@@ -378,3 +378,25 @@ func TestSweepFinishesWhatADeadRunLeftInTheJournal(t *testing.T) {
 	assert.Empty(t, e.fake.Sandboxes())
 	assert.Empty(t, b.spool())
 }
+
+func TestSweepEveryFinishesWhatARunThatDiesMeanwhileLeavesInTheJournal(t *testing.T) {
+	e := newE2B(t)
+	b := newBench(t, e.env...)
+	j, err := journal.Open(b.journal())
+	require.NoError(t, err)
+	id := e.make(t, "ci", "dead.1", "a", 10*time.Hour, nil)
+	info, err := e.p.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, j.Put(t.Context(), sandbox.Entry{Provider: e.p.Name(), ID: id, Mark: info.Mark}))
+	cmd := b.command(t.Context(), "sweep", "-p", "e2b", "-f", "ci", "--every", "200ms")
+	var out watcher
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	out.await(t, "1 kept")
+	assert.Len(t, e.fake.Sandboxes(), 1, "its owner lives")
+	require.NoError(t, j.Close())
+	e.fake.Service().Advance(11 * time.Hour) // the lease has ended it
+	assert.Eventually(t, func() bool { return len(b.spool()) == 0 }, time.Minute, 50*time.Millisecond, "what is over is not kept in mind")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	assert.NoError(t, cmd.Wait())
+}

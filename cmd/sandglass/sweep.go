@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/console"
 	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/history"
+	"github.com/sandglass-dev/sandglass/internal/contain"
+	"github.com/sandglass-dev/sandglass/providers/kubernetes"
 	"github.com/sandglass-dev/sandglass/sandbox"
 	"github.com/sandglass-dev/sandglass/sandbox/journal"
 	"github.com/sandglass-dev/sandglass/sandbox/sandboxotel/export"
@@ -28,9 +32,10 @@ type sweepCmd struct {
 	Grace      time.Duration `placeholder:"5m" help:"Time after a hard end, and of residue, before a delete. Default: 5m."`
 
 	KeepSnapshots bool `help:"Leave snapshots and volumes that were made from deleted sandboxes."`
+	EndDead       bool `help:"Do not wait for the lease of what has an owner who is proven dead."`
 
 	journalFlag
-	History string `type:"path" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what is deleted to this file, for sandglass report."`
+	History string `type:"path" default:"" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what is deleted to this file, for sandglass report."`
 	JSON    bool   `name:"json" help:"Print the report as JSON: one object a pass."`
 }
 
@@ -40,10 +45,14 @@ after its lease, and residue (paused, stopped or archived sandboxes). What has a
 alive and kept. Nothing without a mark of the fleet is ever touched. Each sandbox is looked at again right before its delete, and
 waited for until it is seen to be gone. Two sweepers at once do no harm.
 
-Where there is a crash journal on this host, its locks say which owners are dead, and what dead runs left in it is finished too.
+Two sources tell of owners: the locks of a crash journal on this host, where there is one (what dead runs left in it is finished too),
+and on Kubernetes the cluster, about the pod or the Lease that a sandbox names as its owner. An owner whom one of them calls alive is
+alive; dead is one whom one proves dead while no other calls him alive or cannot be asked. What a dead owner has left is deleted when no
+lease runs any more, or at once with --end-dead, which is not for sandboxes that are handed over from one process to another.
 
 A single pass knows residue only by its hard end or the journal: what is merely paused or stopped takes two passes of one process, so
-let --every run where such things happen.
+let --every run where such things happen. Nor can it know by the cluster that an owner is dead: that has to be seen twice, 30 s apart, of
+a sandbox that is more than a minute old. So --every 20s --end-dead is the form for a cluster, and a single pass ends what is past its hard end.
 
 Exit code: 0 if nothing is left to do, 1 if something was left, capped or could not be seen, 2 if the settings are wrong. With --every
 the command ends at SIGINT or SIGTERM with 0, and tells of each pass. Traces and metrics go where the standard OTEL environment
@@ -53,7 +62,8 @@ Examples:
 
 	sandglass sweep --provider e2b --fleet ci --dry-run
 	sandglass sweep -p e2b -p docker -f ci --older-than 1h --max-deletes 20 --protect keep --json
-	sandglass sweep -p e2b -f ci --every 15m`
+	sandglass sweep -p e2b -f ci --every 15m
+	sandglass sweep -p kubernetes -f ci --every 20s --end-dead`
 }
 
 // Run is the command.
@@ -81,11 +91,19 @@ func (c *sweepCmd) Run(w *world) error {
 	defer tele.close()
 	cfg := sweep.Config{
 		Fleet: fleet, DryRun: c.DryRun, OlderThan: c.OlderThan, MaxDeletes: c.MaxDeletes, ProtectTags: protect, Grace: c.Grace,
-		KeepSnapshots: c.KeepSnapshots, Observers: append([]sandbox.Observer{follow(progress)}, tele.sweeps()...),
+		KeepSnapshots: c.KeepSnapshots, EndDead: c.EndDead, Observers: append([]sandbox.Observer{follow(progress)}, tele.sweeps()...),
 	}
+	var sources []sweep.Liveness
 	if j != nil {
-		cfg.Liveness = owners(j)
+		sources = append(sources, owners(j))
 	}
+	for _, a := range accounts {
+		cfg.Providers = append(cfg.Providers, a)
+		if p, ok := sandbox.As[*kubernetes.Provider](a); ok {
+			sources = append(sources, clusterOwners(p))
+		}
+	}
+	cfg.Liveness = anyOf(sources)
 	path := c.History
 	if path == "" {
 		path = w.settings.History
@@ -102,9 +120,6 @@ func (c *sweepCmd) Run(w *world) error {
 			}
 		}()
 	}
-	for _, a := range accounts {
-		cfg.Providers = append(cfg.Providers, a)
-	}
 	cfg.OnPass = func(r sweep.Report, err error) {
 		tele.pass(r, err)
 		progress.Status("")
@@ -120,7 +135,17 @@ func (c *sweepCmd) Run(w *world) error {
 		if c.Every < 0 {
 			return usage(fmt.Errorf("--every %v is negative", c.Every))
 		}
+		var replays sync.WaitGroup
+		replays.Go(func() {
+			for ctx.Err() == nil {
+				if err := c.replay(ctx, j, cfg); err != nil {
+					progress.Line("sandglass: %v", err)
+				}
+				_ = contain.Sleep(ctx, c.Every)
+			}
+		})
 		_ = s.Run(ctx, c.Every) // ends with ctx; every pass has been told
+		replays.Wait()
 		return nil
 	}
 	replayed := make(chan error, 1)
@@ -134,7 +159,7 @@ func (c *sweepCmd) Run(w *world) error {
 	return nil
 }
 
-// replayTime is how long a single pass works on what dead runs of this host left. What needs more, such as a lease that
+// replayTime is how long a pass works on what dead runs of this host left. What needs more, such as a lease that
 // still runs, is finished by the next one.
 const replayTime = 30 * time.Second
 
@@ -176,6 +201,48 @@ func owners(j *journal.Journal) sweep.Liveness {
 			return sweep.Alive, nil
 		}
 		return sweep.Dead, nil
+	}
+}
+
+// clusterOwners asks a cluster whether the owner of a sandbox is alive. It has no word on those of other accounts: an ID of its
+// own begins with the name that the mark asks for.
+func clusterOwners(p *kubernetes.Provider) sweep.Liveness {
+	life := p.Owners().Life
+	return func(ctx context.Context, info sandbox.Info) (sweep.Life, error) {
+		if !strings.HasPrefix(info.ID, info.Mark.Name()+"/") {
+			return sweep.Unknown, nil
+		}
+		is, err := life(ctx, info)
+		if errors.Is(err, sandbox.ErrNotFound) { // no ID of a cluster's at all
+			err = nil
+		}
+		return is, err
+	}
+}
+
+// anyOf asks several sources of liveness, one after the other. One that says alive is enough. Dead is whom one proves dead
+// and no other calls alive: while one cannot be asked, nobody knows what it would have said.
+func anyOf(sources []sweep.Liveness) sweep.Liveness {
+	if len(sources) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, info sandbox.Info) (sweep.Life, error) {
+		life := sweep.Unknown
+		var faults []error
+		for _, ask := range sources {
+			switch is, err := ask(ctx, info); {
+			case err != nil:
+				faults = append(faults, err)
+			case is == sweep.Alive:
+				return sweep.Alive, nil
+			case is == sweep.Dead:
+				life = sweep.Dead
+			}
+		}
+		if len(faults) > 0 {
+			return sweep.Unknown, errors.Join(faults...)
+		}
+		return life, nil
 	}
 }
 
