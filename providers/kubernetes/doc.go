@@ -36,7 +36,7 @@
 // # What a pod is given
 //
 // No token of the cluster, no privilege, no way to gain one, the runtime's default seccomp profile, no variables that tell of
-// services, limits for CPU, memory and disk. What it may reach in the network is the namespace's NetworkPolicies' business:
+// the namespace's services, limits for CPU, memory and disk. What it may reach in the network is the namespace's NetworkPolicies' business:
 // [Options].Labels and [Config].Offline have them select it. Spec.Env can be read by whoever may read Jobs and pods:
 // [Options].Secrets are for what is secret.
 //
@@ -49,7 +49,9 @@
 // # Owners
 //
 // [Owner] writes on a sandbox whose it is: a pod of the cluster, or a Lease that a process elsewhere keeps. [Owners] tells a
-// sweeper whether he lives. With [Owner].Reference the cluster itself removes the sandboxes of a pod that was deleted.
+// sweeper whether he lives, and with sweep.Config.EndDead what a dead one has left is ended before its lease. With
+// [Owner].Reference the cluster itself removes the sandboxes of a pod that was deleted. The folder deploy/kubernetes of the
+// repository has accounts and roles, a runner and sweepers to start from.
 //
 // # Commands
 //

@@ -299,7 +299,8 @@ func stateOf(j *job, box *pod, looked bool, now time.Time) (sandbox.State, strin
 	case box == nil && !looked:
 		return sandbox.StateUnknown, "pods not looked at"
 	case box == nil:
-		return sandbox.StateStarting, "no pod"
+		return sandbox.StateStarting, "no pod yet; if it stays so, kubectl describe job " + j.Meta.Name +
+			" tells who refuses it, such as Pod Security or a quota"
 	case box.Meta.Deleted != nil && now.After(box.Meta.Deleted.Add(stuckTime)):
 		return sandbox.StateFailed, stuckSince(box.Meta.Name, *box.Meta.Deleted)
 	case box.Meta.Deleted != nil || box.over():

@@ -119,7 +119,7 @@ func TestWhatTheClusterShowsIsRead(t *testing.T) {
 		"not seen by a controller":                {minute, jobOf(set(nil, "status", "startTime")), nil, sandbox.StateStarting, 0, "no pod"},
 		"its pod runs, and was looked at later":   {minute, jobOf(set(nil, "status", "startTime")), []object{podOf()}, sandbox.StateStarting, 0, "its lease has not begun"},
 		"its pod starts, and was looked at later": {minute, jobOf(set(nil, "status", "startTime")), []object{podOf(waiting("ContainerCreating"))}, sandbox.StateStarting, 0, "ContainerCreating"},
-		"no pod yet":                              {minute, jobOf(), nil, sandbox.StateStarting, 181 * time.Second, "no pod"},
+		"no pod yet":                              {minute, jobOf(), nil, sandbox.StateStarting, 181 * time.Second, "kubectl describe job sandglass-abcdefghijklmnop"},
 		"no status at all":                        {minute, jobOf(set(nil, "status")), nil, sandbox.StateStarting, 0, "no pod"},
 		"pending":                                 {minute, jobOf(), []object{podOf(set("Pending", "status", "phase"))}, sandbox.StateStarting, 181 * time.Second, "Pending"},
 		"no node has room":                        {minute, jobOf(), []object{podOf(set("Pending", "status", "phase"), set([]object{{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}}, "status", "conditions"))}, sandbox.StateStarting, 181 * time.Second, "Unschedulable: 0/1"},
