@@ -465,3 +465,38 @@ func TestACommandKilledWithItsSandboxIsALostLeaseAndNoExitCode(t *testing.T) {
 		})
 	}
 }
+
+// lagging is a provider whose looks show a deadline that has been moved since.
+type lagging struct{ signalled }
+
+func (p lagging) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	info, err := p.Provider.Get(ctx, id)
+	info.Deadline = info.AsOf.Add(time.Second)
+	return info, err
+}
+
+func TestALookAfterACommandNeverMakesABeatAskForTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		facts := sandboxtest.Everything()
+		facts.Extend = sandbox.ExtendAdd
+		mem := sandboxtest.New(facts)
+		p := lagging{signalled{mem, func(string) {}, 137}}
+		m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "ci"})
+		require.NoError(t, err)
+		window := 3 * time.Minute
+		err = m.WithSandbox(t.Context(), func(ctx context.Context, sb sandbox.Sandbox) error {
+			for range 60 {
+				time.Sleep(20 * time.Second)
+				if _, err := sb.Exec(ctx, sandbox.Shell("true")); err != nil {
+					return err
+				}
+				live := mem.Live()
+				require.Len(t, live, 1)
+				assert.LessOrEqual(t, live[0].Left(), window+time.Second)
+			}
+			return nil
+		}, func(s *sandbox.Scope) { s.Window = window })
+		assert.NoError(t, err)
+		assert.NotEmpty(t, mem.Calls(sandbox.OpExtend))
+	})
+}

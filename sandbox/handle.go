@@ -126,13 +126,18 @@ func (h *handle) do(ctx context.Context, op Op, call func(context.Context) error
 
 // lostNow looks whether the sandbox is still there, after a call that may have failed because it is not, and ends the scope
 // if so. A beat would find that out, too, but by then the function has returned the call's outcome as if it were its own.
+// What it sees is not remembered: an answer of before a beat may come after that of the beat.
 func (l *life) lostNow() bool {
+	id := l.known().ID
 	for attempt := 1; l.calls.Err() == nil; attempt++ {
 		start := time.Now()
-		_, err := contain.Call(l.calls, l.plan.Attempt, l.look)
+		info, err := contain.Call(l.calls, l.plan.Attempt, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) })
 		if l.calls.Err() != nil {
 			break
 		}
+		l.mu.Lock()
+		err = l.lives(info, err)
+		l.mu.Unlock()
 		l.tell(OpGet, Info{}, start, attempt, err, false)
 		switch {
 		case errors.Is(err, heartbeat.ErrGone):

@@ -113,33 +113,15 @@ func (l *life) look(ctx context.Context) (heartbeat.Grant, error) {
 	return l.judge(contain.Start(ctx, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) }).Result())
 }
 
-// judge says what an answer about the sandbox means for its lease.
+// judge says what an answer about the sandbox means for its lease, and remembers it.
 func (l *life) judge(info Info, err error) (heartbeat.Grant, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil {
-		if errors.Is(err, ErrNotFound) && time.Since(l.born.Mono) >= l.m.caps.ReadLag {
-			return heartbeat.Grant{}, fmt.Errorf("%w: %w", heartbeat.ErrGone, err)
-		}
+	if err == nil && l.isOurs(info) {
+		l.saw(info)
+	}
+	if err := l.lives(info, err); err != nil {
 		return heartbeat.Grant{}, err
-	}
-	if nonce := info.Mark.Nonce; nonce != "" && nonce != l.mark.Nonce {
-		return heartbeat.Grant{}, fmt.Errorf("%w: the id now belongs to nonce %s", heartbeat.ErrGone, nonce)
-	}
-	l.saw(info)
-	switch info.State {
-	case StateRunning:
-	case StateStarting:
-		if l.ran {
-			return heartbeat.Grant{}, errors.New("starting again")
-		}
-	case StateUnknown:
-		return heartbeat.Grant{}, fmt.Errorf("a state that proves no life: %q", info.Detail)
-	default:
-		return heartbeat.Grant{}, fmt.Errorf("%w: %s %s", heartbeat.ErrGone, info.State, info.Detail)
-	}
-	if l.runID != "" && info.Run != "" && info.Run != l.runID {
-		return heartbeat.Grant{}, fmt.Errorf("%w: run %s has taken the place of %s", heartbeat.ErrGone, info.Run, l.runID)
 	}
 	left := info.Left()
 	if !info.Deadline.IsZero() && left <= 0 {
@@ -150,6 +132,40 @@ func (l *life) judge(info Info, err error) (heartbeat.Grant, error) {
 		grant.End = info.Deadline
 	}
 	return grant, nil
+}
+
+// lives returns why an answer does not show that the sandbox lives; it matches [heartbeat.ErrGone] if it shows that the
+// sandbox does not. It is called with mu held.
+func (l *life) lives(info Info, err error) error {
+	if err != nil {
+		if errors.Is(err, ErrNotFound) && time.Since(l.born.Mono) >= l.m.caps.ReadLag {
+			return fmt.Errorf("%w: %w", heartbeat.ErrGone, err)
+		}
+		return err
+	}
+	if !l.isOurs(info) {
+		return fmt.Errorf("%w: the id now belongs to nonce %s", heartbeat.ErrGone, info.Mark.Nonce)
+	}
+	switch info.State {
+	case StateRunning:
+	case StateStarting:
+		if l.ran {
+			return errors.New("starting again")
+		}
+	case StateUnknown:
+		return fmt.Errorf("a state that proves no life: %q", info.Detail)
+	default:
+		return fmt.Errorf("%w: %s %s", heartbeat.ErrGone, info.State, info.Detail)
+	}
+	if l.runID != "" && info.Run != "" && info.Run != l.runID {
+		return fmt.Errorf("%w: run %s has taken the place of %s", heartbeat.ErrGone, info.Run, l.runID)
+	}
+	return nil
+}
+
+// isOurs reports whether an answer is not about another sandbox that has the id by now.
+func (l *life) isOurs(info Info) bool {
+	return info.Mark.Nonce == "" || info.Mark.Nonce == l.mark.Nonce
 }
 
 // saw remembers an answer about the sandbox. It is called with mu held.
