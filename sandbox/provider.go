@@ -140,6 +140,7 @@ type Account struct {
 	MaxLifetime time.Duration // the plan's
 	MaxLive     int           // the plan's
 	Skew        time.Duration // the service's clock minus ours
+	SkewKnown   bool          // false: the service tells no time, and Skew nothing
 }
 
 // A Shortener is a Provider that can bring the end of a lease nearer by a call which can never move it further away,

@@ -202,8 +202,10 @@ func (d *accountDiagnosis) account(account sandbox.Account, plan ttl.Plan) {
 		d.Plan = unknown + ": the service does not tell"
 	}
 	switch skew := account.Skew; {
+	case !account.SkewKnown:
+		d.Skew = unknown + ": the service tells no time"
 	case skew == 0:
-		d.Skew = "yes: no difference of a second (or the service tells no time)" // adapters cannot tell the two apart
+		d.Skew = "yes: no difference of a second"
 	case skew.Abs() > maxSkew:
 		d.Skew = fmt.Sprintf("no: its clock is %s from ours", signed(skew))
 		d.Faults = append(d.Faults, "the clocks differ by "+console.Duration(skew.Abs())+

@@ -76,13 +76,13 @@ func (a Answer) AsOf() time.Time {
 	return a.Date
 }
 
-// Skew returns the service's clock minus ours, to the second; 0 where the service tells no time.
-func (a Answer) Skew() time.Duration {
+// Skew returns the service's clock minus ours, to the second, unless the service tells no time.
+func (a Answer) Skew() (skew time.Duration, known bool) {
 	if a.Date.IsZero() {
-		return 0
+		return 0, false
 	}
 	middle := a.Sent.Add(a.Came.Sub(a.Sent) / 2)
-	return a.Date.Add(500 * time.Millisecond).Sub(middle).Round(time.Second)
+	return a.Date.Add(500 * time.Millisecond).Sub(middle).Round(time.Second), true
 }
 
 // An optional method of what Request.Out points to: it reports what is missing or wrong after decoding.

@@ -248,14 +248,18 @@ func TestTheServicesClockIsItsDateHeader(t *testing.T) {
 		ans, err := c.Do(t.Context(), get("/x"))
 		require.NoError(t, err)
 		assert.True(t, ans.AsOf().Equal(there))
-		assert.Equal(t, -time.Hour, ans.Skew())
+		skew, known := ans.Skew()
+		assert.Equal(t, -time.Hour, skew)
+		assert.True(t, known)
 
 		date = "yesterday"
 		sent := time.Now()
 		ans, err = c.Do(t.Context(), get("/x"))
 		require.NoError(t, err)
 		assert.Equal(t, sent, ans.AsOf(), "no date: when the request was sent")
-		assert.Zero(t, ans.Skew())
+		skew, known = ans.Skew()
+		assert.Zero(t, skew)
+		assert.False(t, known)
 	})
 }
 

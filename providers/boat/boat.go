@@ -186,7 +186,7 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 	if err != nil {
 		return account, err
 	}
-	account.Skew = ans.Skew()
+	account.Skew, account.SkewKnown = ans.Skew()
 	if account.ID, err = p.who(ctx, sandbox.OpGet, ""); err != nil {
 		return account, err
 	}

@@ -231,7 +231,7 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 	if err != nil {
 		return account, err
 	}
-	account.Skew = ans.Skew()
+	account.Skew, account.SkewKnown = ans.Skew()
 	if !p.keyed {
 		return account, nil
 	}

@@ -403,6 +403,7 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 	account, err := p.Check(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "u1/ci", account.ID)
+	assert.True(t, account.SkewKnown)
 	assert.InDelta(t, time.Until(now).Hours(), account.Skew.Hours(), 1)
 	for _, permissions := range []string{`["write:sandboxes"]`, `["delete:sandboxes"]`, `[]`} {
 		p, _ = stub(t, keyed(permissions))

@@ -180,7 +180,7 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 	}
 	account := sandbox.Account{ID: r.Info.ID}
 	if at, err := time.Parse(time.RFC3339Nano, r.Info.SystemTime); err == nil {
-		account.Skew = at.Sub(c.middle())
+		account.Skew, account.SkewKnown = at.Sub(c.middle()), true
 	}
 	return account, nil
 }

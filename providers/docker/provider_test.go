@@ -460,6 +460,7 @@ func TestCheckSaysWhoTheEngineIs(t *testing.T) {
 	account, err := p.Check(t.Context())
 	require.NoError(t, err)
 	assert.NotEmpty(t, account.ID)
+	assert.True(t, account.SkewKnown)
 	assert.Less(t, account.Skew.Abs(), 30*time.Second, "the test's engine shares our clock")
 }
 

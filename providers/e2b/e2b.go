@@ -242,7 +242,8 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 	if err != nil {
 		return sandbox.Account{}, err
 	}
-	return sandbox.Account{Skew: ans.Skew()}, nil
+	skew, known := ans.Skew()
+	return sandbox.Account{Skew: skew, SkewKnown: known}, nil
 }
 
 // ids are what the service's look like. Older servers add an id of their own after a dash.

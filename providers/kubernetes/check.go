@@ -74,10 +74,10 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 		} `json:"status"`
 	}
 	ask := map[string]string{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-	ans, err := p.do(ctx, httpapi.Request{Op: sandbox.OpGet, Method: http.MethodPost, Path: whoAm, Body: ask, Out: &who, Rules: noSandbox})
+	_, err := p.do(ctx, httpapi.Request{Op: sandbox.OpGet, Method: http.MethodPost, Path: whoAm, Body: ask, Out: &who, Rules: noSandbox})
 	switch {
 	case err == nil && who.Status.User.Name != "":
-		account.ID, account.Skew = who.Status.User.Name, ans.Skew()
+		account.ID = who.Status.User.Name
 	case err != nil && !isStatus(err, http.StatusNotFound, "") && !errors.Is(err, sandbox.ErrPermission): // before 1.28
 		return sandbox.Account{}, err
 	}
@@ -90,7 +90,7 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 		if err != nil {
 			return sandbox.Account{}, err
 		}
-		account.Skew = ans.Skew()
+		account.Skew, account.SkewKnown = ans.Skew()
 		if !a.Status.Allowed {
 			missing = append(missing, r.String())
 		}

@@ -365,6 +365,7 @@ func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
 	account, err := w.p.Check(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, account.ID, "system:serviceaccount:"+w.ns+":")
+	assert.True(t, account.SkewKnown)
 	assert.Less(t, account.Skew.Abs(), 3*time.Second)
 	poor, _ := w.provider(t, func(c *kubernetes.Config) {
 		c.Tokens = tokens(w.c.User(t, w.ns, kubecluster.May("batch", "jobs", "create", "get", "list", "patch"), kubecluster.May("", "pods", "get", "list")))

@@ -239,6 +239,7 @@ func TestASkewedClockChangesNothing(t *testing.T) {
 				assert.NoError(t, err)
 				account, err := w.p.Check(context.Background())
 				assert.NoError(t, err)
+				assert.True(t, account.SkewKnown)
 				assert.InDelta(t, skew, account.Skew, float64(2*time.Second))
 			}, func(o *vercelfake.Options, _ *vercel.Config) { o.Behaviour.Skew = skew })
 		})

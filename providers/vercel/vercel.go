@@ -243,5 +243,6 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 	if err != nil {
 		return sandbox.Account{}, err
 	}
-	return sandbox.Account{ID: p.team + "/" + p.project, Skew: ans.Skew()}, nil
+	skew, known := ans.Skew()
+	return sandbox.Account{ID: p.team + "/" + p.project, Skew: skew, SkewKnown: known}, nil
 }

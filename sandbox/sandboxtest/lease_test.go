@@ -296,7 +296,7 @@ func TestCheckTellsTheAccount(t *testing.T) {
 		p := everything(func(b *sandboxtest.Behaviour) { b.PlanLifetime, b.MaxLive, b.Skew = time.Hour, 20, -time.Minute })
 		a, err := p.Check(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, sandbox.Account{ID: "memory", MaxLifetime: time.Hour, MaxLive: 20, Skew: -time.Minute}, a)
+		assert.Equal(t, sandbox.Account{ID: "memory", MaxLifetime: time.Hour, MaxLive: 20, Skew: -time.Minute, SkewKnown: true}, a)
 		p.Behave(func(b *sandboxtest.Behaviour) { b.NoDelete = true })
 		_, err = p.Check(t.Context())
 		require.ErrorIs(t, err, sandbox.ErrPermission)

@@ -346,7 +346,7 @@ func (p *Provider) Check(ctx context.Context) (_ sandbox.Account, err error) {
 		return sandbox.Account{}, p.failure(sandbox.OpGet, "", err)
 	}
 	b := p.svc.Behaviour()
-	a := sandbox.Account{ID: p.name, MaxLifetime: b.PlanLifetime, MaxLive: b.MaxLive, Skew: time.Until(p.svc.Now())}
+	a := sandbox.Account{ID: p.name, MaxLifetime: b.PlanLifetime, MaxLive: b.MaxLive, Skew: time.Until(p.svc.Now()), SkewKnown: true}
 	if b.NoDelete {
 		e := Status(403)
 		e.Message = "the key may not delete"
