@@ -1,7 +1,6 @@
 package modal_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -288,8 +288,26 @@ func TestWhatIsAboutToEndIsFoundByItsNonceEvenIfListsHideIt(t *testing.T) {
 	})
 }
 
+// A record is a log that the SDK may still write to while it is read.
+type record struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
 func TestNothingSecretIsInErrorsAndLogs(t *testing.T) {
-	var log bytes.Buffer
+	var log record
 	bubble(t, func(w *world) {
 		const secret = "sesame-4711"
 		w.fake.Fault("SandboxCreateV2", modalfake.Fault{Code: codes.InvalidArgument, Message: "bad env FOO=" + secret + " for " + modalfake.DefaultTokenSecret})
