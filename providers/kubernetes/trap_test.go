@@ -113,13 +113,16 @@ func TestK8S03ADeadlineThatWasTakenAwayIsReportedAndSetAgain(t *testing.T) {
 		listed[i.ID] = i
 	}
 	assert.Contains(t, listed[info.ID].Detail, "no deadline")
+	began := time.Now()
 	got, err := w.p.Get(t.Context(), info.ID)
 	require.NoError(t, err)
 	assert.Greater(t, got.Left(), 50*time.Minute, "nothing but the pod's own end is left")
 	got, err = w.p.Extend(t.Context(), got, time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.StateRunning, got.State)
-	assert.InDelta(t, 61, got.Left().Seconds(), 1)
+	left := got.Left() // counted from the look, and told after the patch
+	assert.LessOrEqual(t, left, 62*time.Second)
+	assert.GreaterOrEqual(t, left, 59*time.Second-time.Since(began))
 }
 
 // K8S-04: a Job that is suspended lives for ever, and ends at once when it is resumed late.
@@ -287,7 +290,7 @@ func TestK8S10ALeaseEndsWithinSecondsEvenIfNobodyHearsTERM(t *testing.T) {
 	require.NoError(t, err)
 	time.Sleep(time.Until(info.Deadline))
 	w.goneWithItsProcesses(t, info.ID, info.Run)
-	assert.Less(t, time.Since(info.Deadline), 10*time.Second)
+	assert.Less(t, time.Since(info.Deadline), 20*time.Second, "and not after half a minute")
 }
 
 // K8S-11: who deletes a pod must not get another one, empty and under the same name.
