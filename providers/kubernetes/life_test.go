@@ -89,7 +89,7 @@ func TestAPortIsReachedAtThePodsAddress(t *testing.T) {
 	ep, err := sb.Endpoint(t.Context(), 8080)
 	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{DialContext: w.c.DialContext, DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	eventually(t, 20*time.Second, func() bool {
+	eventually(t, time.Minute, func() bool {
 		res, err := client.Get(ep.URL)
 		if err != nil {
 			return false

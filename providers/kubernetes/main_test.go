@@ -63,8 +63,8 @@ func play(c *kubecluster.Cluster) (end func() error) {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	atOnce := flag.Lookup("test.parallel") // what these tests do is wait, for deadlines of a real service
-	if n, err := strconv.Atoi(atOnce.Value.String()); err != nil || n < 24 {
-		_ = atOnce.Value.Set("24")
+	if n, err := strconv.Atoi(atOnce.Value.String()); err != nil || n < 16 {
+		_ = atOnce.Value.Set("16")
 	}
 	code := m.Run()
 	for _, end := range ends {

@@ -45,7 +45,11 @@ func TestK8S01AnExtensionThatLiesIsFoundOut(t *testing.T) {
 			believed := false
 			got, err := w.p.Extend(t.Context(), info, time.Minute)
 			answered := err == nil
-			for end := old.Add(10 * time.Second); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
+			end := old.Add(10 * time.Second)
+			if late := time.Now().Add(5 * time.Second); late.After(end) { // the answer took long
+				end = late
+			}
+			for ; time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
 				believed = believed || err == nil && got.State == sandbox.StateRunning
 				got, err = w.p.Get(t.Context(), info.ID)
 			}
@@ -72,16 +76,16 @@ func TestK8S01AnOwnerWhoseBeatsComeTooLateLosesTheLease(t *testing.T) {
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests", Grace: 5 * time.Second})
 	require.NoError(t, err)
 	w.way.on(-1, jobs("PATCH"), func(r *http.Request, on onward) (*http.Response, error) {
-		time.Sleep(9 * time.Second)
+		time.Sleep(19 * time.Second)
 		return on(r.Clone(context.WithoutCancel(r.Context())))
 	})
 	start := time.Now()
 	err = m.WithSandbox(t.Context(), func(ctx context.Context, sb sandbox.Sandbox) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}, func(s *sandbox.Scope) { s.Spec, s.Window, s.Beat = small(), 10*time.Second, 3*time.Second })
+	}, func(s *sandbox.Scope) { s.Spec, s.Window, s.Beat = small(), 20*time.Second, 6*time.Second })
 	assert.ErrorIs(t, err, sandbox.ErrLeaseLost)
-	assert.Less(t, time.Since(start), time.Minute)
+	assert.Less(t, time.Since(start), 2*time.Minute)
 	assert.Empty(t, w.judge(t, "tests"))
 }
 
@@ -262,12 +266,12 @@ func TestK8S09WithoutAControllerManagerTheContainerIsEndedAllTheSame(t *testing.
 	w := onFrail(t)
 	info := w.make(t, order(10*time.Minute))
 	short := order(10 * time.Minute)
-	short.Mark.Lifetime = 15 * time.Second
+	short.Mark.Lifetime = 30 * time.Second // within which it has to start
 	hard := w.make(t, short)
 	require.NoError(t, w.c.Kill(kubecluster.ControllerManager))
 	back := sync.OnceFunc(func() { assert.NoError(t, w.c.StartAgain(kubecluster.ControllerManager)) })
 	defer back()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 	defer cancel()
 	err := sandbox.Terminate(ctx, w.p, info.ID)
 	leak, ok := errors.AsType[*sandbox.LeakError](err)
@@ -285,7 +289,7 @@ func TestK8S09WithoutAControllerManagerTheContainerIsEndedAllTheSame(t *testing.
 func TestK8S10ALeaseEndsWithinSecondsEvenIfNobodyHearsTERM(t *testing.T) {
 	t.Parallel()
 	w := onNode(t)
-	info := w.make(t, order(8*time.Second))
+	info := w.make(t, order(30*time.Second)) // within which it has to start, on a machine that does much else
 	_, err := w.p.Open(info).Exec(t.Context(), sandbox.Shell("nohup sh -c 'trap \"\" TERM; while :; do sleep 1; done' >/dev/null 2>&1 &"))
 	require.NoError(t, err)
 	time.Sleep(time.Until(info.Deadline))
@@ -346,7 +350,7 @@ func TestK8S13ACommandWhoseCallerLeavesIsKilled(t *testing.T) {
 	}()
 	_, err := w.p.Open(info).Exec(ctx, cmd)
 	require.ErrorIs(t, err, context.Canceled)
-	eventually(t, 20*time.Second, func() bool { return !strings.Contains(fmt.Sprint(w.processes(t, info.Run)), "471") },
+	eventually(t, time.Minute, func() bool { return !strings.Contains(fmt.Sprint(w.processes(t, info.Run)), "471") },
 		func() string { return fmt.Sprint(w.processes(t, info.Run)) })
 
 	// So is one whose connection breaks.
@@ -357,7 +361,7 @@ func TestK8S13ACommandWhoseCallerLeavesIsKilled(t *testing.T) {
 	})
 	_, err = w.p.Open(info).Exec(t.Context(), cmd)
 	require.Error(t, err)
-	eventually(t, 20*time.Second, func() bool { return !strings.Contains(fmt.Sprint(w.processes(t, info.Run)), "471") },
+	eventually(t, time.Minute, func() bool { return !strings.Contains(fmt.Sprint(w.processes(t, info.Run)), "471") },
 		func() string { return fmt.Sprint(w.processes(t, info.Run)) })
 }
 

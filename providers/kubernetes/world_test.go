@@ -458,7 +458,7 @@ func (w *world) make(t testing.TB, req sandbox.CreateRequest) sandbox.Info {
 func (w *world) await(t testing.TB, id string, states ...sandbox.State) (info sandbox.Info) {
 	t.Helper()
 	var err error
-	eventually(t, time.Minute, func() bool {
+	eventually(t, 2*time.Minute, func() bool {
 		info, err = w.p.Get(context.Background(), id)
 		if errors.Is(err, sandbox.ErrNotFound) {
 			info.State = sandbox.StateGone
