@@ -387,7 +387,7 @@ func TestCrashOwnersThatAreKilledLeaveNothing(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, 2*time.Minute, func() bool {
+	eventually(t, 5*time.Minute, func() bool {
 		return running() == 0 && len(w.reals(t, "jobs")) == 0 && len(w.reals(t, "pods")) == 0
 	}, func() string {
 		return fmt.Sprintf("%d Jobs, %d pods, %d containers", len(w.reals(t, "jobs")), len(w.reals(t, "pods")), running())
