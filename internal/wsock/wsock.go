@@ -61,15 +61,19 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("the WebSocket was closed with code %d %.120q", e.Code, e.Reason)
 }
 
-// Upgrade returns the header of a request for a WebSocket that speaks protocol, and the key that proves the answer.
+// Upgrade returns the header of a request for a WebSocket that speaks protocol, which may be none (""), and the key that
+// proves the answer.
 func Upgrade(protocol string) (header http.Header, key string) {
 	var b [16]byte
 	rand.Read(b[:])
 	key = base64.StdEncoding.EncodeToString(b[:])
-	return http.Header{
+	header = http.Header{
 		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {key},
-		"Sec-Websocket-Protocol": {protocol},
-	}, key
+	}
+	if protocol != "" {
+		header.Set("Sec-Websocket-Protocol", protocol)
+	}
+	return header, key
 }
 
 // Upgraded returns nil if the header of a 101 says that the connection is a WebSocket now and speaks protocol.
@@ -154,6 +158,23 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 	}
 	return n, c.over
+}
+
+// Stream returns all that comes, from here on, as one stream of bytes, however it was cut into messages. At its end the
+// error is [Conn.Next]'s.
+func (c *Conn) Stream() io.Reader { return stream{c} }
+
+type stream struct{ c *Conn }
+
+func (s stream) Read(p []byte) (int, error) {
+	for {
+		if n, err := s.c.Read(p); !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		if _, err := s.c.Next(); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // message reads one without its other methods, for [io.Copy].

@@ -299,6 +299,23 @@ func TestAnAnswerHasToProveThatItUnderstood(t *testing.T) {
 	// The example of RFC 6455, 1.3.
 	h := http.Header{"Upgrade": {"websocket"}, "Sec-Websocket-Accept": {"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}, "Sec-Websocket-Protocol": {"chat"}}
 	assert.NoError(t, wsock.Upgraded(h, "dGhlIHNhbXBsZSBub25jZQ==", "chat"))
+	// None is spoken unless one is asked for.
+	assert.ErrorIs(t, wsock.Upgraded(h, "dGhlIHNhbXBsZSBub25jZQ==", ""), wsock.ErrProtocol)
+	h.Del("Sec-WebSocket-Protocol")
+	assert.NoError(t, wsock.Upgraded(h, "dGhlIHNhbXBsZSBub25jZQ==", ""))
+	asked, _ := wsock.Upgrade("")
+	assert.NotContains(t, asked, "Sec-Websocket-Protocol")
+}
+
+func TestAStreamIsAllThatComes(t *testing.T) {
+	b := bytes.Join([][]byte{
+		frame(bin, "one "), frame(final|ping, "p"), frame(final|more, "two "), frame(final|bin, ""), frame(final|bin, "three"), frame(final|shut, "\x03\xe8"),
+	}, nil)
+	for _, n := range []int{len(b), len(b) - 1, len(b) - 4} {
+		got, err := io.ReadAll(said(b[:n]).Stream())
+		assert.Equal(t, "one two three", string(got))
+		assert.Equal(t, n < len(b), errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
+	}
 }
 
 // Whatever comes, reading ends, takes no more than it was sent, and says the same however it was cut.

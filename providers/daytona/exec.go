@@ -21,6 +21,7 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/contain"
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
 	"github.com/sandglass-dev/sandglass/internal/remote"
+	"github.com/sandglass-dev/sandglass/internal/wsock"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -33,6 +34,10 @@ const (
 	beginning = time.Minute      // until the command's shell is there
 	lingering = 2 * time.Second  // for the output of processes that a command has left behind
 	outage    = 2 * time.Minute  // how long its log may be out of reach
+
+	// Of a log's WebSocket. The machine's proxy counts an open one as activity.
+	pingEvery = 20 * time.Second
+	silence   = 60 * time.Second // so long without a byte, and the connection is given up
 )
 
 // Exec runs cmd in a session of its own, as the sandbox's user: another one is refused. The exit code is 126 for a
@@ -246,7 +251,7 @@ var errLingering = errors.New("the command has ended, and something that it has 
 func (r *running) stream(ctx context.Context) error {
 	req := r.h.inside(r.base, sandbox.OpExec, http.MethodGet, r.path("/command/"+url.PathEscape(r.id)+"/logs"))
 	req.Query = "follow=true"
-	header, accept := upgrade()
+	header, key := wsock.Upgrade("")
 	maps.Copy(req.Header, header)
 	req.OK = []int{http.StatusSwitchingProtocols}
 	body, err := r.h.p.open(ctx, req)
@@ -254,15 +259,16 @@ func (r *running) stream(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	if !upgraded(body.Header, accept) {
-		return r.fault(errors.New("the answer is no WebSocket's"))
+	if err := wsock.Upgraded(body.Header, key, ""); err != nil {
+		return r.fault(err)
 	}
 	silent := time.AfterFunc(silence, func() { body.Interrupt(fmt.Errorf("%w: nothing for %v", httpapi.ErrSilent, silence)) })
 	defer silent.Stop()
-	ws := newSocket(awake{body, silent})
+	conn := wsock.New(awake{body, silent})
 	over := make(chan struct{})
 	defer close(over)
-	go ws.tend(body, over)
+	go conn.Tend(pingEvery, over)
+	ws := conn.Stream() // the server alone has something to say
 	lively := make(chan struct{}, 1)
 	go r.watch(ctx, body, lively, over)
 
@@ -332,12 +338,12 @@ func ended(err error) error {
 
 // awake puts the end of its patience off as long as something comes.
 type awake struct {
-	r      io.Reader
+	*httpapi.Body
 	silent *time.Timer
 }
 
 func (a awake) Read(p []byte) (int, error) {
-	n, err := a.r.Read(p)
+	n, err := a.Body.Read(p)
 	if n > 0 {
 		a.silent.Reset(silence)
 	}

@@ -1,12 +1,21 @@
 package daytona
 
-import "io"
+import (
+	"io"
+
+	"github.com/sandglass-dev/sandglass/internal/wsock"
+)
 
 // CommandLine is what a session is given to run.
 var CommandLine = commandLine
 
 // Unframe returns what a WebSocket brings that sends b, and the error at its end.
-func Unframe(b io.Reader) ([]byte, error) { return io.ReadAll(newSocket(b)) }
+func Unframe(b io.Reader) ([]byte, error) {
+	return io.ReadAll(wsock.New(struct {
+		io.Reader
+		io.Writer
+	}{b, io.Discard}).Stream())
+}
 
 // A Log is a command's log, decoded.
 type Log struct {
