@@ -83,19 +83,20 @@ func (o *Owners) of(ctx context.Context, id string) (owned, error) {
 	if box, ok := recall(o, o.owned, id); ok {
 		return box, nil
 	}
-	v, err := o.p.look(ctx, sandbox.OpGet, r)
-	switch {
-	case errors.Is(err, sandbox.ErrNotFound):
-		return owned{}, nil
-	case err != nil:
-		return owned{}, err
-	}
 	var m meta
-	switch {
-	case v.job != nil:
-		m = v.job.Meta
-	case len(v.pods) > 0:
-		m = v.pods[0].Meta
+	switch j, _, err := o.p.job(ctx, sandbox.OpGet, r); {
+	case err == nil:
+		m = j.Meta
+	case !errors.Is(err, sandbox.ErrNotFound):
+		return owned{}, err
+	case r.uid == "":
+		return owned{}, nil
+	default: // a pod that its Job has left
+		pods, _, err := o.p.podsOf(ctx, sandbox.OpGet, r)
+		if err != nil || len(pods) == 0 {
+			return owned{}, err
+		}
+		m = pods[0].Meta
 	}
 	var box owned
 	if m.Created != nil {

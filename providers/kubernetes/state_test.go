@@ -570,6 +570,27 @@ func TestAnOwnerSeenAliveBetweenIsNotDead(t *testing.T) {
 	})
 }
 
+func TestTheOwnerOfAPodThatItsJobHasLeftIsKnownToo(t *testing.T) {
+	pod := podOf(func(p object) {
+		p["metadata"].(object)["annotations"].(object)["sandglass-owner"] = `{"namespace":"ci","pod":"runner-1","uid":"o-1","process":"n1"}`
+	})
+	withStub(t, nil, func(n int, r *http.Request) answer {
+		if strings.Contains(r.URL.Path, "/ci/") {
+			return text(object{"metadata": object{"name": "runner-1", "uid": "o-1"}, "status": object{"phase": "Running"}}, 2*time.Minute)
+		}
+		return shows(2*time.Minute, nil, pod)(n, r)
+	}, func(t *testing.T, s *stub) {
+		life, err := s.p.Owners().Life(t.Context(), sandbox.Info{ID: boxID})
+		require.NoError(t, err)
+		assert.Equal(t, sweep.Alive, life)
+	})
+	withStub(t, nil, shows(2*time.Minute, nil), func(t *testing.T, s *stub) {
+		life, err := s.p.Owners().Life(t.Context(), sandbox.Info{ID: boxID})
+		require.NoError(t, err)
+		assert.Equal(t, sweep.Unknown, life, "there is nothing left to decide on")
+	})
+}
+
 func TestAnOwnerIsAskedForOnceForAllOfItsSandboxes(t *testing.T) {
 	now := 2 * time.Minute
 	say := func(n int, r *http.Request) answer {
@@ -605,7 +626,7 @@ func TestAnOwnerIsAskedForOnceForAllOfItsSandboxes(t *testing.T) {
 			}
 			return asked
 		}
-		assert.Equal(t, map[string]int{"owner": 1, "sandbox": 100}, pass(), "a Job, and its pods")
+		assert.Equal(t, map[string]int{"owner": 1, "sandbox": 50}, pass())
 		assert.Empty(t, pass(), "an answer counts for a moment")
 		time.Sleep(5 * time.Second)
 		now += 5 * time.Second
