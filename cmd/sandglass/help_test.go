@@ -121,9 +121,7 @@ func TestCompletionScriptsAreReadByTheirShells(t *testing.T) {
 			for _, word := range []string{"doctor", "older-than", "docker", "blue"} {
 				assert.Contains(t, r.stdout, word)
 			}
-			if _, err := exec.LookPath(shell); err != nil {
-				t.Skip("there is no ", shell)
-			}
+			needs(t, shell)
 			cmd := exec.CommandContext(t.Context(), check[0], check[1:]...)
 			cmd.Stdin = strings.NewReader(r.stdout)
 			out, err := cmd.CombinedOutput()
@@ -131,9 +129,7 @@ func TestCompletionScriptsAreReadByTheirShells(t *testing.T) {
 		})
 	}
 	t.Run("and bash completes by it", func(t *testing.T) {
-		if _, err := exec.LookPath("bash"); err != nil {
-			t.Skip("there is no bash")
-		}
+		needs(t, "bash")
 		complete := func(words ...string) string {
 			script := b.run("completion", "bash").stdout + `
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _sandglass; echo "${COMPREPLY[*]}"`
@@ -160,9 +156,7 @@ func TestEmulateEndsWithItsProgramAndSaysWhatIsLeft(t *testing.T) {
 	assert.Equal(t, 5, r.code)
 	r = b.run("emulate", "e2b", "--", selfPath(t), "run", "-p", "e2b", "-f", "ci", "--", "true")
 	assert.Equal(t, 0, r.code, "a sandbox of run is gone with it")
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl")
-	}
+	needs(t, "curl")
 	r = b.run("emulate", "e2b", "--", "sh", "-c", `curl -sS -H "X-API-Key: $E2B_API_KEY" -H 'Content-Type: application/json' -d '{"templateID":"base","timeout":60}' "$E2B_API_URL/sandboxes"`)
 	assert.Equal(t, emulate.LeftBehind, r.code)
 }

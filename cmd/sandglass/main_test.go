@@ -109,6 +109,20 @@ func (b *bench) run(args ...string) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
+// needs returns the path of a program. Without it the test is skipped, or fails if the environment has SANDGLASS_NO_SKIP=1.
+func needs(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+	case os.Getenv("SANDGLASS_NO_SKIP") == "1":
+		t.Fatalf("there is no %s", program)
+	default:
+		t.Skipf("there is no %s", program)
+	}
+	return path
+}
+
 // engine returns the Docker engine of the environment and the variable that names it. Without one the test is skipped, or
 // fails if the environment has SANDGLASS_NO_SKIP=1.
 func engine(t *testing.T) (sandbox.Provider, string) {

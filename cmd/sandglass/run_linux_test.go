@@ -130,10 +130,7 @@ func TestLsWatchRedrawsOnATerminal(t *testing.T) {
 
 // TestControlZStopsTheRunAndItGoesOn has an interactive shell do what a person's does: stop a job, and bring it back.
 func TestControlZStopsTheRunAndItGoesOn(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("there is no bash")
-	}
+	bash := needs(t, "bash")
 	e := newE2B(t)
 	b := newBench(t, e.env...)
 	person, program := terminal(t)
