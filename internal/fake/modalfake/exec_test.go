@@ -321,6 +321,28 @@ func TestTheFileProgramTellsErrorsAsItsCallersExpect(t *testing.T) {
 	})
 }
 
+func TestAWatchTellsWhatChangesBelowAFolderThatWasEmpty(t *testing.T) {
+	const tools = "/__modal/.bin/modal-sandbox-fs-tools"
+	bubble(t, modalfake.Options{}, func(w *world) {
+		got := w.create(nil)
+		require.Equal(t, 0, w.sh(got, "mkdir -p /w/gone").wait())
+		watch := func(change, arg string) string {
+			e := w.start(got, nil, tools, arg)
+			time.Sleep(time.Second)
+			require.Equal(t, 0, w.sh(got, change).wait())
+			out := e.output()
+			assert.Equal(t, 0, e.wait())
+			return out
+		}
+		assert.Equal(t, `{"event_type":"Create","paths":["/w/gone/f"]}`+"\n"+`{"event_type":"Modify","paths":["/w/gone/f"]}`+"\n",
+			watch("touch /w/gone/f", `{"Watch":{"path":"/w/gone","timeout_secs":3}}`))
+		assert.Empty(t, watch("touch /w/gone/g", `{"Watch":{"path":"/w/gone","timeout_secs":3,"filter":["Remove"]}}`))
+		assert.Equal(t, `{"event_type":"Remove","paths":["/w/gone"]}`+"\n"+`{"event_type":"Remove","paths":["/w/gone/f"]}`+"\n"+
+			`{"event_type":"Remove","paths":["/w/gone/g"]}`+"\n",
+			watch("rm -r /w/gone", `{"Watch":{"path":"/w/gone","recursive":true,"timeout_secs":3}}`))
+	})
+}
+
 func TestAnImageMayHaveNoShell(t *testing.T) {
 	bubble(t, modalfake.Options{Quirks: modalfake.Quirks{NoShell: true}}, func(w *world) {
 		got := w.create(nil)

@@ -319,9 +319,7 @@ func (t fileTool) files(name string, recursive bool) map[string]string {
 	}
 	args = []string{"stat", "-c", "%n\n%i %F %s %y"}
 	for line := range strings.Lines(list) {
-		if file := strings.TrimSuffix(line, "\n"); file != name || !strings.Contains(list, name+"/") {
-			args = append(args, file)
-		}
+		args = append(args, strings.TrimSuffix(line, "\n"))
 	}
 	var out bytes.Buffer
 	shell.Run(t.ctx, t.disk, shell.Command{Args: args, Stdout: &out}) // what has gone meanwhile is left out
