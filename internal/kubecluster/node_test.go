@@ -156,7 +156,7 @@ func machine(t *testing.T) map[string]string {
 		entries, _ := filepath.Glob(dir + "/*")
 		state[dir] = strings.Join(entries, " ")
 	}
-	// Others may run Docker meanwhile, with links and mounts that come and go.
+	// Others may run Docker meanwhile, with links and mounts that come and go, also of network namespaces.
 	ours := func(text []byte, words ...string) string {
 		var lines []string
 		for line := range strings.Lines(string(text)) {
@@ -176,7 +176,7 @@ func machine(t *testing.T) map[string]string {
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	require.NoError(t, err)
-	state["mounts"] = ours(mounts, "sandglass-kube", "kubelet", "/netns/")
+	state["mounts"] = ours(mounts, "sandglass-kube", "kubelet", " /run/netns/", " /var/run/netns/", "/cni-")
 	return state
 }
 
