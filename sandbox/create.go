@@ -132,7 +132,7 @@ func (l *life) post(ctx context.Context, attempt int) (Info, error) {
 
 // order is what the create asks for, the same each time.
 func (l *life) order() CreateRequest {
-	return CreateRequest{Mark: l.mark, Tags: l.m.remoteTags(l.scope.Tags), Spec: l.scope.clone().Spec, Window: l.firstWindow()}
+	return CreateRequest{Mark: l.mark, Tags: l.m.remoteTags(l.scope.Tags), Spec: l.scope.clone().Spec, Window: l.firstWindow(), Beat: l.plan.Beat}
 }
 
 // late deletes what a create brings that was given up.

@@ -55,6 +55,7 @@ type CreateRequest struct {
 	Tags   map[string]string // the user's; they fit Capabilities
 	Spec   Spec
 	Window time.Duration // first end of the lease, or the idle window where activity extends it; Capabilities.StartAllowance is in it
+	Beat   time.Duration // how often Extend or Get will be called while the owner lives; 0: not told
 }
 
 // Info is what a service says of a sandbox. Times are the service's: only differences of two of them count.

@@ -28,10 +28,10 @@ func (p *Provider) Create(ctx context.Context, req sandbox.CreateRequest) (sandb
 		return sandbox.Info{}, p.refuse(sandbox.OpCreate, "", nil, err)
 	}
 	if err := p.keepLease(ctx, true); err != nil {
-		if e, ok := errors.AsType[*sandbox.APIError](err); ok { // of the sandbox nothing was asked yet
-			e.Op, e.Refused = sandbox.OpCreate, true
+		if !p.leaseHolds() { // of the sandbox nothing was asked yet
+			return sandbox.Info{}, p.unowned(err)
 		}
-		return sandbox.Info{}, err
+		p.warn(ctx, sandbox.OpCreate, "", "the owner's Lease is not renewed", err)
 	}
 	var made job
 	ans, err := p.do(ctx, httpapi.Request{

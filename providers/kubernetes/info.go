@@ -103,7 +103,13 @@ func (p *Provider) podsOf(ctx context.Context, op sandbox.Op, r ref) ([]pod, htt
 // Get looks at the Job and at its pods. A Job that is gone while a pod of it is left is not gone: that is
 // [sandbox.StateFailed], or [sandbox.StateEnding] if the pod is on its way.
 func (p *Provider) Get(ctx context.Context, id string) (sandbox.Info, error) {
-	return p.get(ctx, sandbox.OpGet, id)
+	info, err := p.get(ctx, sandbox.OpGet, id)
+	if err == nil { // near the hard end, beats only look
+		if err := p.keepLease(ctx, false); err != nil {
+			p.warn(ctx, sandbox.OpGet, id, "the owner's Lease is not renewed", err)
+		}
+	}
+	return info, err
 }
 
 func (p *Provider) get(ctx context.Context, op sandbox.Op, id string) (sandbox.Info, error) {

@@ -223,7 +223,9 @@ func TestAnOwnersLeaseIsKeptWithTheBeatsAndItsEndIsSeen(t *testing.T) {
 	t.Parallel()
 	w := onPlain(t, func(c *kubernetes.Config) { c.Owner = kubernetes.Owner{Lease: 10 * time.Second} })
 	began := time.Now()
-	info := w.make(t, order(10*time.Minute))
+	req := order(10 * time.Minute)
+	req.Beat = 2 * time.Second
+	info := w.make(t, req)
 	path := "/apis/coordination.k8s.io/v1/namespaces/" + w.ns + "/leases/" + w.p.LeaseName()
 	renewed := func() time.Time {
 		var l struct{ Spec struct{ RenewTime time.Time } }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -250,6 +251,11 @@ func (p *Provider) leased(j *job, req sandbox.CreateRequest, fault func(kind err
 	j.Meta.Annotations = map[string]string{sandbox.MarkKey: req.Mark.String()}
 	p.tag(j.Meta.Annotations, req.Tags, fault)
 	p.owned(j)
+	// Where the beats are not told, they may be as far apart as a window lets them be.
+	if beat := cmp.Or(req.Beat, req.Window/2); p.owner.Lease > 0 && p.owner.Lease < 2*beat {
+		fault(sandbox.ErrInvalid, "an owner's Lease of %v, which is renewed with beats %v apart: with less than two of them it would tell of a living owner that he is dead",
+			p.owner.Lease, beat)
+	}
 
 	zero, one, no := int32(0), int32(1), false
 	seconds, gracePeriod := int64(req.Window/time.Second)+1, int64(grace)

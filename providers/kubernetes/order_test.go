@@ -365,3 +365,128 @@ func TestATakenNameIsThatOfAnEarlierRequestOrARefusal(t *testing.T) {
 		})
 	}
 }
+
+// With several API servers, creates that count one quota at the same time stand in each other's way.
+func TestAConflictThatIsNoTakenNameIsTriedAgain(t *testing.T) {
+	withStub(t, nil, func(_ int, r *http.Request) answer {
+		switch {
+		case r.Method == http.MethodPost:
+			return failure(409, "Conflict")
+		case strings.HasSuffix(r.URL.Path, "/pods"):
+			return text(object{"kind": "PodList", "items": []object{}}, 0)
+		}
+		return failure(404, "NotFound")
+	}, func(t *testing.T, s *stub) {
+		_, err := s.p.Create(t.Context(), request())
+		require.ErrorIs(t, err, sandbox.ErrUnavailable)
+		e, _ := errors.AsType[*sandbox.APIError](err)
+		assert.True(t, e.Refused, "nothing was made")
+	})
+}
+
+func TestAnOwnersLeaseIsAtLeastTwoBeatsLong(t *testing.T) {
+	for _, c := range []struct {
+		lease, window, beat time.Duration
+		fits                bool
+	}{
+		{time.Minute, 10 * time.Minute, 30 * time.Second, true},
+		{time.Minute, 10 * time.Minute, 31 * time.Second, false},
+		{time.Minute, 10 * time.Minute, 200 * time.Second, false},
+		{time.Minute, time.Minute, 0, true}, // no beats are further apart
+		{time.Minute, 61 * time.Second, 0, false},
+	} {
+		var s *stub
+		withStub(t, func(cfg *kubernetes.Config) { cfg.Owner.Lease = c.lease }, func(n int, r *http.Request) answer {
+			if strings.HasSuffix(r.URL.Path, "/jobs") {
+				return echo(t, s.sent[n-1], func(map[string]any) {})
+			}
+			return text(object{"kind": "Lease", "metadata": object{"name": "x", "uid": "l"}}, 0)
+		}, func(t *testing.T, got *stub) {
+			s = got
+			req := request()
+			req.Window, req.Beat = c.window, c.beat
+			_, err := s.p.Create(t.Context(), req)
+			if c.fits {
+				require.NoError(t, err, "%+v", c)
+				return
+			}
+			require.ErrorIs(t, err, sandbox.ErrInvalid, "%+v", c)
+			assert.ErrorContains(t, err, "Lease")
+			assert.Empty(t, s.seen, "nothing is sent")
+		})
+	}
+}
+
+// Near the hard end, beats only look.
+func TestAnOwnersLeaseIsKeptByLooksToo(t *testing.T) {
+	renewals := 0
+	var s *stub
+	withStub(t, func(cfg *kubernetes.Config) { cfg.Owner.Lease = time.Minute }, func(n int, r *http.Request) answer {
+		switch {
+		case strings.Contains(r.URL.Path, "/leases"):
+			if r.Method != http.MethodGet {
+				renewals++
+			}
+			return text(object{"kind": "Lease", "metadata": object{"name": "x", "uid": "l"}}, 0)
+		case r.Method == http.MethodPost:
+			return echo(t, s.sent[n-1], func(map[string]any) {})
+		}
+		return shows(0, jobOf(), podOf())(n, r)
+	}, func(t *testing.T, got *stub) {
+		s = got
+		req := request()
+		req.Beat = 20 * time.Second
+		info, err := s.p.Create(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, 1, renewals)
+		for range 6 {
+			time.Sleep(req.Beat)
+			_, err = s.p.Get(t.Context(), info.ID)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, 7, renewals)
+	})
+}
+
+// What cannot be renewed now can be renewed by beats, as long as half of the Lease is left.
+func TestACreateIsRefusedOnlyWhereItsOwnerWouldBeTakenForDead(t *testing.T) {
+	broken := false
+	var s *stub
+	withStub(t, func(cfg *kubernetes.Config) { cfg.Owner.Lease = time.Minute }, func(n int, r *http.Request) answer {
+		switch {
+		case strings.Contains(r.URL.Path, "/leases") && broken:
+			return failure(500, "InternalError")
+		case strings.Contains(r.URL.Path, "/leases"):
+			return text(object{"kind": "Lease", "metadata": object{"name": "x", "uid": "l"}}, 0)
+		}
+		return echo(t, s.sent[n-1], func(map[string]any) {})
+	}, func(t *testing.T, got *stub) {
+		s = got
+		req := request()
+		req.Beat = 20 * time.Second
+		refused := func(ctx context.Context) bool {
+			_, err := s.p.Create(ctx, req)
+			if err == nil {
+				return false
+			}
+			e, ok := errors.AsType[*sandbox.APIError](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, sandbox.OpCreate, e.Op)
+			assert.True(t, e.Refused, "%v", err)
+			assert.ErrorContains(t, err, "Lease")
+			return true
+		}
+		broken = true
+		assert.True(t, refused(t.Context()), "there is none yet")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("left"))
+		assert.True(t, refused(ctx), "nor was one asked for")
+		broken = false
+		assert.False(t, refused(t.Context()))
+		broken = true
+		time.Sleep(20 * time.Second)
+		assert.False(t, refused(t.Context()), "40 s are left")
+		time.Sleep(11 * time.Second)
+		assert.True(t, refused(t.Context()), "29 s are left")
+	})
+}

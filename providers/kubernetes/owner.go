@@ -32,8 +32,9 @@ type Owner struct {
 	Reference bool
 
 	// Lease is for a process outside of the cluster: it keeps an object of that kind (coordination.k8s.io), made with the
-	// first sandbox and renewed with the beats, and counts as dead when that has not been renewed for so long. It has to be
-	// several beats long. [Provider.Retire] removes it. Not together with Pod. 0: none.
+	// first sandbox and renewed with the beats, and counts as dead when that has not been renewed for so long. A sandbox
+	// whose beats are more than half of it apart is refused ([sandbox.ErrInvalid]); three beats, which is a window unless
+	// the scope says otherwise, bear one that fails. [Provider.Retire] removes it. Not together with Pod. 0: none.
 	Lease time.Duration
 }
 
@@ -119,8 +120,8 @@ const microTime = "2006-01-02T15:04:05.000000Z07:00"
 // leaseTries is how often a Lease is renewed within its duration.
 const leaseTries = 4
 
-// keepLease makes or renews the process's Lease, if there is to be one and it is time. Of calls at the same time one does
-// so; only a first sandbox has to wait for it.
+// keepLease makes or renews the process's Lease, if there is to be one and it is time: with each beat, whether that extends
+// or only looks, and with each create. Of calls at the same time one does so.
 func (p *Provider) keepLease(ctx context.Context, first bool) error {
 	if p.owner.Lease <= 0 {
 		return nil
@@ -145,6 +146,23 @@ func (p *Provider) keepLease(ctx context.Context, first bool) error {
 		l.renewed = sent
 	}
 	return err
+}
+
+// leaseHolds reports whether the Lease has half of its time left, in which beats can still renew it.
+func (p *Provider) leaseHolds() bool {
+	p.lease.mu.Lock()
+	defer p.lease.mu.Unlock()
+	return !p.lease.renewed.IsZero() && time.Since(p.lease.renewed) < p.owner.Lease/2
+}
+
+// unowned returns the error of a create that was not sent, since its owner would soon be taken for dead.
+func (p *Provider) unowned(err error) error {
+	if e, ok := errors.AsType[*sandbox.APIError](err); ok {
+		no := *e
+		no.Op, no.Refused, no.Err = sandbox.OpCreate, true, fmt.Errorf("the owner's Lease: %w", e.Err)
+		return &no
+	}
+	return p.refuse(sandbox.OpCreate, "", nil, fmt.Errorf("the owner's Lease: %w", err))
 }
 
 // renew writes the service's own time into the Lease, so that no clock of ours is in it: it is what the API server's Date
