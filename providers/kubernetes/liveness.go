@@ -31,7 +31,7 @@ type Owners struct {
 	mu    sync.Mutex            // held for memory operations only
 	owned map[string]owned      // by sandbox, with its uid: who is written on it never changes
 	seen  map[string]ownerState // by owner, the latest answer
-	found map[string]time.Time  // by owner, when he was first found dead, by the service's clock
+	found map[string]sighting   // by owner, when he was first found dead
 }
 
 // owned is whose a sandbox is.
@@ -42,22 +42,30 @@ type owned struct {
 
 // ownerState is an answer of the API server about an owner.
 type ownerState struct {
-	at      time.Time // when it arrived, by our clock
-	now     time.Time // the service's
-	over    bool
-	started time.Time // of the process's container; zero: not told
+	at    time.Time // when it arrived, by our clock
+	now   time.Time // the service's
+	over  bool
+	anew  time.Time // when the process's container began anew, or ended; zero: it runs for the first time, or nobody tells
+	proof string    // what it goes by
+}
+
+// A sighting is what an owner was found dead by. Only the same seen again is proof: in between he may have lived.
+type sighting struct {
+	at    time.Time // by the service's clock
+	proof string
 }
 
 // Owners returns a source of liveness, which asks with p's credentials. These need the right to get pods in the owners'
 // namespaces, and Leases in p's.
 func (p *Provider) Owners() *Owners {
-	return &Owners{p: p, owned: map[string]owned{}, seen: map[string]ownerState{}, found: map[string]time.Time{}}
+	return &Owners{p: p, owned: map[string]owned{}, seen: map[string]ownerState{}, found: map[string]sighting{}}
 }
 
 // Life looks at the sandbox and then at its owner. Dead is an owner whose pod is not there, has another uid, or has ended;
-// whose container has begun anew since; or whose Lease was not renewed in time: each seen twice, at least 30 s apart, by
-// the service's clock, of a sandbox that is older than a minute. What cannot be seen, for want of a right, an answer or a
-// word on the sandbox, is unknown, and never dead.
+// whose container has begun anew, or ended, when the sandbox was older than a minute; or whose Lease was not renewed in
+// time: the same seen twice, at least 30 s apart, by the service's clock, of a sandbox that is older than a minute. What
+// cannot be seen, for want of a right, an answer or a word on the sandbox, is unknown, and never dead: so is an owner whose
+// container began anew within a minute of the sandbox, before or after, since nodes and API servers have clocks of their own.
 func (o *Owners) Life(ctx context.Context, info sandbox.Info) (sweep.Life, error) {
 	box, err := o.of(ctx, info.ID)
 	if err != nil || box.made.IsZero() || box.owner == (ownership{}) || !info.AsOf.IsZero() && info.AsOf.Sub(box.made) < youth {
@@ -70,8 +78,10 @@ func (o *Owners) Life(ctx context.Context, info sandbox.Info) (sweep.Life, error
 	case state.now.Sub(box.made) < youth:
 		return sweep.Unknown, nil
 	}
-	dead := state.over || state.started.After(box.made.Add(skew))
-	return o.judge(box.owner.key(), dead, state.now), nil
+	if !state.over && state.anew.After(box.made.Add(-skew)) && !state.anew.After(box.made.Add(skew)) {
+		return sweep.Unknown, nil
+	}
+	return o.judge(box.owner.key(), state.over || state.anew.After(box.made), state), nil
 }
 
 // of reads whose a sandbox is. A sandbox that is gone is nobody's.
@@ -157,7 +167,7 @@ func remember[T any](o *Owners, m map[string]T, key string, v T) {
 }
 
 // judge has two looks agree.
-func (o *Owners) judge(key string, dead bool, now time.Time) sweep.Life {
+func (o *Owners) judge(key string, dead bool, s ownerState) sweep.Life {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !dead {
@@ -165,14 +175,14 @@ func (o *Owners) judge(key string, dead bool, now time.Time) sweep.Life {
 		return sweep.Alive
 	}
 	first, seen := o.found[key]
-	if !seen {
+	if !seen || first.proof != s.proof {
 		if len(o.found) >= maxFound {
 			clear(o.found)
 		}
-		o.found[key] = now
+		o.found[key] = sighting{s.now, s.proof}
 		return sweep.Unknown
 	}
-	if now.Sub(first) < twice {
+	if s.now.Sub(first.at) < twice {
 		return sweep.Unknown
 	}
 	return sweep.Dead
@@ -187,12 +197,12 @@ func (o *Owners) pod(ctx context.Context, owner ownership) (ownerState, error) {
 	s := ownerState{now: ans.AsOf()}
 	switch {
 	case isStatus(err, http.StatusNotFound, "NotFound"):
-		s.over = true
+		s.over, s.proof = true, "no pod"
 		return s, nil
 	case err != nil:
 		return ownerState{}, err
 	case pd.Meta.UID != owner.UID || pd.over():
-		s.over = true
+		s.over, s.proof = true, "pod "+pd.Meta.UID+" "+pd.Status.Phase
 		return s, nil
 	}
 	all := pd.Status.Containers
@@ -200,8 +210,14 @@ func (o *Owners) pod(ctx context.Context, owner ownership) (ownerState, error) {
 	if owner.Container == "" && len(all) == 1 {
 		i = 0
 	}
-	if i >= 0 && all[i].State.Running != nil {
-		s.started = all[i].State.Running.Started
+	if i >= 0 && all[i].Restarts > 0 { // without, it is the container's first time, whatever the node's clock says
+		switch c := all[i]; {
+		case c.State.Running != nil:
+			s.anew = c.State.Running.Started
+		case c.Last.Terminated != nil: // it waits for its next time
+			s.anew = c.Last.Terminated.Finished
+		}
+		s.proof = "restarted"
 	}
 	return s, nil
 }
@@ -215,7 +231,7 @@ func (o *Owners) lease(ctx context.Context, owner ownership) (ownerState, error)
 	s := ownerState{now: ans.AsOf()}
 	switch {
 	case isStatus(err, http.StatusNotFound, "NotFound"):
-		s.over = true
+		s.over, s.proof = true, "no Lease"
 		return s, nil
 	case err != nil:
 		return ownerState{}, err
@@ -226,6 +242,6 @@ func (o *Owners) lease(ctx context.Context, owner ownership) (ownerState, error)
 	if err != nil || l.Spec.Duration <= 0 {
 		return ownerState{}, errors.New("kubernetes: an owner's Lease that tells no time")
 	}
-	s.over = s.now.After(renewed.Add(time.Duration(l.Spec.Duration) * time.Second))
+	s.over, s.proof = s.now.After(renewed.Add(time.Duration(l.Spec.Duration)*time.Second)), l.Spec.Renewed
 	return s, nil
 }

@@ -465,8 +465,16 @@ func TestAnOwnerIsDeadOnlyWhenThatIsSeenTwice(t *testing.T) {
 	}
 	running := func(after time.Duration) object {
 		return object{"metadata": object{"name": "runner-1", "uid": "o-1"}, "status": object{
-			"phase": "Running", "containerStatuses": []object{{"name": "main", "state": object{"running": object{"startedAt": stamp(after)}}}},
+			"phase": "Running", "containerStatuses": []object{{"name": "main", "restartCount": 1, "state": object{"running": object{"startedAt": stamp(after)}}}},
 		}}
+	}
+	container := func(status object) func(now time.Duration) answer {
+		return func(now time.Duration) answer {
+			return text(set2(running(0), []object{status}, "status", "containerStatuses"), now)
+		}
+	}
+	waits, ended := object{"waiting": object{"reason": "CrashLoopBackOff"}}, func(after time.Duration) object {
+		return object{"terminated": object{"startedAt": stamp(-time.Hour), "finishedAt": stamp(after)}}
 	}
 	lease := func(renewed time.Duration) object {
 		return object{"metadata": object{"name": "x", "uid": "l"}, "spec": object{
@@ -484,7 +492,12 @@ func TestAnOwnerIsDeadOnlyWhenThatIsSeenTwice(t *testing.T) {
 		"its pod is another":               {owned(pod), func(now time.Duration) answer { return text(set2(running(0), "o-2", "metadata", "uid"), now) }, sweep.Dead, false},
 		"its pod has ended":                {owned(pod), func(now time.Duration) answer { return text(set2(running(0), "Failed", "status", "phase"), now) }, sweep.Dead, false},
 		"its container has begun anew":     {owned(pod), func(now time.Duration) answer { return text(running(90*time.Second), now) }, sweep.Dead, false},
-		"it may have begun with it":        {owned(pod), func(now time.Duration) answer { return text(running(50*time.Second), now) }, sweep.Alive, false},
+		"it may have begun after it":       {owned(pod), func(now time.Duration) answer { return text(running(50*time.Second), now) }, sweep.Unknown, false},
+		"it may have begun before it":      {owned(pod), func(now time.Duration) answer { return text(running(-50*time.Second), now) }, sweep.Unknown, false},
+		"its node's clock is ahead":        {owned(pod), container(object{"name": "main", "restartCount": 0, "state": object{"running": object{"startedAt": stamp(5 * time.Minute)}}}), sweep.Alive, false},
+		"its container fails and waits":    {owned(pod), container(object{"name": "main", "restartCount": 3, "state": waits, "lastState": ended(90 * time.Second)}), sweep.Dead, false},
+		"it waits since before":            {owned(pod), container(object{"name": "main", "restartCount": 3, "state": waits, "lastState": ended(-90 * time.Second)}), sweep.Alive, false},
+		"it waits since a moment":          {owned(pod), container(object{"name": "main", "restartCount": 3, "state": waits, "lastState": ended(20 * time.Second)}), sweep.Unknown, false},
 		"another container has begun anew": {owned(strings.Replace(pod, "{", `{"container":"other",`, 1)), func(now time.Duration) answer { return text(running(90*time.Second), now) }, sweep.Alive, false},
 		"its Lease is kept":                {owned(leased), func(now time.Duration) answer { return text(lease(now-50*time.Second), now) }, sweep.Alive, false},
 		"its Lease is not kept":            {owned(leased), func(now time.Duration) answer { return text(lease(0), now) }, sweep.Dead, false},
@@ -563,6 +576,39 @@ func TestAnOwnerSeenAliveBetweenIsNotDead(t *testing.T) {
 		}{{120, true, sweep.Unknown}, {130, false, sweep.Alive}, {160, true, sweep.Unknown}, {184, true, sweep.Unknown}, {190, true, sweep.Dead}} {
 			time.Sleep(step.at*time.Second - now)
 			now, dead = step.at*time.Second, step.dead
+			life, err := owners.Life(t.Context(), sandbox.Info{ID: boxID})
+			require.NoError(t, err)
+			assert.Equal(t, step.want, life, "at %v", now)
+		}
+	})
+}
+
+// Between two outages of an owner, in which his Lease was not renewed, he has lived.
+func TestOnlyTheSameDeathSeenTwiceIsOne(t *testing.T) {
+	var now, renewed time.Duration
+	job := jobOf(func(j object) {
+		j["metadata"].(object)["annotations"].(object)["sandglass-owner"] = `{"namespace":"boxes","process":"n1","lease":"sandglass-owner-n1"}`
+	})
+	withStub(t, nil, func(n int, r *http.Request) answer {
+		if !strings.Contains(r.URL.Path, "/leases/") {
+			return shows(now, job, podOf())(n, r)
+		}
+		return text(object{"metadata": object{"name": "x", "uid": "l"}, "spec": object{
+			"leaseDurationSeconds": 60, "renewTime": eight.Add(renewed).Format("2006-01-02T15:04:05.000000Z07:00"),
+		}}, now)
+	}, func(t *testing.T, s *stub) {
+		owners := s.p.Owners()
+		for _, step := range []struct {
+			at, renewed time.Duration
+			want        sweep.Life
+		}{
+			{2 * time.Minute, 0, sweep.Unknown},
+			{time.Hour, 58 * time.Minute, sweep.Unknown}, // stale again, an hour later
+			{time.Hour + 10*time.Second, 58 * time.Minute, sweep.Unknown},
+			{time.Hour + 31*time.Second, 58 * time.Minute, sweep.Dead},
+		} {
+			time.Sleep(step.at - now)
+			now, renewed = step.at, step.renewed
 			life, err := owners.Life(t.Context(), sandbox.Info{ID: boxID})
 			require.NoError(t, err)
 			assert.Equal(t, step.want, life, "at %v", now)

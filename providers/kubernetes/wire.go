@@ -160,7 +160,13 @@ type (
 	}
 
 	containerStatus struct {
-		Name  string `json:"name"`
+		Name     string `json:"name"`
+		Restarts int    `json:"restartCount"`
+		Last     struct {
+			Terminated *struct {
+				Finished time.Time `json:"finishedAt"`
+			} `json:"terminated"`
+		} `json:"lastState"`
 		State struct {
 			Waiting *struct {
 				Reason  string `json:"reason"`
