@@ -169,12 +169,13 @@ func present(pods []pod) *pod {
 // over reports whether all of a pod's processes have ended, by its node's own word.
 func (p *pod) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
 
-// deadline returns when the pod's node ends it.
+// deadline returns when the pod's node ends it, or a little before that: the node counts from when it has begun the pod, by
+// its own clock, which may be any other than the API server's.
 func (p *pod) deadline() time.Time {
-	if p.Status.Started == nil || p.Spec.Deadline == nil {
+	if p.Meta.Created == nil || p.Status.Started == nil || p.Spec.Deadline == nil {
 		return time.Time{}
 	}
-	return p.Status.Started.Add(time.Duration(min(*p.Spec.Deadline, maxSeconds)) * time.Second)
+	return p.Meta.Created.Add(time.Duration(min(*p.Spec.Deadline, maxSeconds)) * time.Second)
 }
 
 // started returns when the Job's deadline began to count: zero as long as no controller has seen the Job, and while it is
