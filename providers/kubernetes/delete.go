@@ -18,14 +18,16 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	var missing error
 	if r.uid == "" {
-		j, _, err := p.job(ctx, sandbox.OpDelete, r)
-		if err != nil {
-			return err
+		var j *job
+		if j, _, missing = p.job(ctx, sandbox.OpDelete, r); missing == nil {
+			r.uid = j.Meta.UID
 		}
-		r.uid = j.Meta.UID
 	}
-	missing := p.remove(ctx, r, "jobs", r.name, r.uid)
+	if missing == nil {
+		missing = p.remove(ctx, r, "jobs", r.name, r.uid)
+	}
 	if missing != nil && !errors.Is(missing, sandbox.ErrNotFound) {
 		return missing
 	}

@@ -59,7 +59,7 @@ func (p *Provider) look(ctx context.Context, op sandbox.Op, r ref) (view, error)
 		v := view{job: j, ans: ans, looked: true}
 		v.pods, _, err = p.podsOf(ctx, op, ref{r.id, r.name, j.Meta.UID})
 		return v, err
-	case !errors.Is(err, sandbox.ErrNotFound) || r.uid == "":
+	case !errors.Is(err, sandbox.ErrNotFound):
 		return view{}, err
 	}
 	missing := err
@@ -84,19 +84,30 @@ func (p *Provider) job(ctx context.Context, op sandbox.Op, r ref) (*job, httpapi
 		return nil, ans, err
 	case r.uid != "" && j.Meta.UID != r.uid:
 		return nil, ans, p.failed(op, r.id, sandbox.ErrNotFound, fmt.Errorf("the name belongs to another Job now, with uid %s", j.Meta.UID))
-	case j.Meta.Labels[managedBy] != manager:
+	case j.Meta.Labels[managedBy] != manager && markOf(j.Meta, false) == (sandbox.Mark{}): // others change labels
 		return nil, ans, p.failed(op, r.id, sandbox.ErrNotFound, errors.New("the Job of this name is no sandbox"))
 	}
 	return &j, ans, nil
 }
 
 // podsOf asks for all pods that the Job with r's uid has made: the label tells them even when they have been orphaned.
+// Without a uid they are those of ours that bear the Job's name, as long as one Job alone has made them.
 func (p *Provider) podsOf(ctx context.Context, op sandbox.Op, r ref) ([]pod, httpapi.Answer, error) {
+	selector := jobUID + "=" + r.uid
+	if r.uid == "" {
+		selector = managedBy + "=" + manager + "," + jobName + "=" + r.name
+	}
 	var l page[pod]
 	ans, err := p.do(ctx, httpapi.Request{
-		Op: op, ID: r.id, Method: http.MethodGet, Path: p.path(core, "pods"), Query: "labelSelector=" + url.QueryEscape(jobUID+"="+r.uid), Out: &l,
+		Op: op, ID: r.id, Method: http.MethodGet, Path: p.path(core, "pods"), Query: "labelSelector=" + url.QueryEscape(selector), Out: &l,
 		Rules: noSandbox,
 	})
+	for i := range l.Items {
+		if uid := l.Items[i].Meta.Labels[jobUID]; err == nil && r.uid == "" && uid != l.Items[0].Meta.Labels[jobUID] {
+			err = p.failed(op, r.id, sandbox.ErrConflict, fmt.Errorf("several Jobs of this name have left pods: say which, as %s/%s or %s/%s",
+				r.name, l.Items[0].Meta.Labels[jobUID], r.name, uid))
+		}
+	}
 	return l.Items, ans, err
 }
 

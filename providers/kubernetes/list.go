@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,13 @@ func (p *Provider) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox
 		}
 		for uid, left := range pods {
 			// Its Job may have been made since, or it may have gone with its Job meanwhile: a look tells.
-			name := left[0].Meta.Labels["job-name"]
-			if !names.MatchString(name) || !uids.MatchString(uid) {
+			if uid == "" {
 				continue // no Job has made it
+			}
+			name := jobOf(left[0].Meta)
+			if !names.MatchString(name) || !uids.MatchString(uid) {
+				fail(p.failed(sandbox.OpList, "", nil, fmt.Errorf("pod %s is ours, and does not tell which Job has made it", left[0].Meta.Name)))
+				return
 			}
 			info, err := p.get(ctx, sandbox.OpList, name+"/"+uid)
 			switch {
@@ -76,6 +81,11 @@ func (p *Provider) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox
 			}
 		}
 	}
+}
+
+// jobOf returns the name of the Job that has made a pod.
+func jobOf(pod meta) string {
+	return cmp.Or(pod.Labels[jobName], pod.Labels["job-name"], markOf(pod, true).Name())
 }
 
 // A row is one item of a list, and the answer that it came with.

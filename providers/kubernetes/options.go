@@ -72,6 +72,7 @@ const (
 	ownerKey  = "sandglass-owner"                    // label: a uid; annotation: all of the owner
 	tagsKey   = "sandglass-tags"                     // annotation: in JSON
 	jobUID    = "batch.kubernetes.io/controller-uid" // the cluster's own, on pods
+	jobName   = "batch.kubernetes.io/job-name"       // the same
 	boxName   = "sandbox"                            // of the container
 	inCommand = "sh"
 )

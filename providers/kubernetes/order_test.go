@@ -337,7 +337,7 @@ func TestATakenNameIsThatOfAnEarlierRequestOrARefusal(t *testing.T) {
 		"by one that is gone now":    {func(*testing.T, string) answer { return failure(404, "NotFound") }, false, sandbox.ErrConflict, true},
 		"by what cannot be seen":     {func(*testing.T, string) answer { return failure(503, "ServiceUnavailable") }, false, sandbox.ErrUnavailable, false},
 		"by what is not to be seen":  {func(*testing.T, string) answer { return failure(403, "Forbidden") }, false, sandbox.ErrPermission, false},
-		"by a Job that is none ours": {func(t *testing.T, _ string) answer { return text(jobOf(set(object{}, "metadata", "labels")), 0) }, false, sandbox.ErrConflict, true},
+		"by a Job that is none ours": {func(t *testing.T, _ string) answer { return text(jobOf(bare), 0) }, false, sandbox.ErrConflict, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s *stub

@@ -196,6 +196,12 @@ func TestOnlyTheSandboxItselfCarriesItsMark(t *testing.T) {
 	}
 }
 
+// bare takes all from a Job by which it could be ours.
+func bare(j object) {
+	set(object{}, "metadata", "labels")(j)
+	set(object{}, "metadata", "annotations")(j)
+}
+
 func TestWhatIsNotThereOrNotOursIsNotFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		id   string
@@ -204,8 +210,8 @@ func TestWhatIsNotThereOrNotOursIsNotFound(t *testing.T) {
 	}{
 		"nothing":                {boxID, nil, nil},
 		"another Job":            {boxID, jobOf(set("u-2", "metadata", "uid")), nil},
-		"a Job that is no box":   {boxID, jobOf(set(object{}, "metadata", "labels")), nil},
-		"by name, no box":        {"sandglass-abcdefghijklmnop", jobOf(set(object{}, "metadata", "labels")), nil},
+		"a Job that is no box":   {boxID, jobOf(bare), nil},
+		"by name, no box":        {"sandglass-abcdefghijklmnop", jobOf(bare), nil},
 		"by name, nothing":       {"sandglass-abcdefghijklmnop", nil, nil},
 		"an id that can be none": {"a b", nil, nil},
 	} {
@@ -226,6 +232,88 @@ func TestWhatIsNotThereOrNotOursIsNotFound(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, sandbox.StateRunning, info.State, "the name suffices")
 	})
+	withStub(t, nil, shows(0, jobOf(set(object{}, "metadata", "labels")), podOf()), func(t *testing.T, s *stub) {
+		info, err := s.p.Get(t.Context(), boxID)
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.StateRunning, info.State, "whose labels somebody has changed is ours by its mark")
+	})
+}
+
+func TestANameAloneFindsThePodThatItsJobHasLeft(t *testing.T) {
+	const name = "sandglass-abcdefghijklmnop"
+	var ended []string
+	world := func(pods ...object) func(int, *http.Request) answer {
+		return func(n int, r *http.Request) answer {
+			switch {
+			case r.Method == http.MethodDelete:
+				ended = append(ended, r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:])
+				return text(object{"kind": "Status", "status": "Success"}, 0)
+			case strings.HasSuffix(r.URL.Path, "/pods"):
+				assert.Contains(t, []string{
+					"app.kubernetes.io/managed-by=sandglass,batch.kubernetes.io/job-name=" + name, "batch.kubernetes.io/controller-uid=u-1",
+				}, r.URL.Query().Get("labelSelector"))
+			}
+			return shows(time.Minute, nil, pods...)(n, r)
+		}
+	}
+	withStub(t, nil, world(podOf()), func(t *testing.T, s *stub) {
+		info, err := s.p.Get(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.StateFailed, info.State)
+		assert.Equal(t, request().Mark, info.Mark)
+		require.NoError(t, s.p.Delete(t.Context(), name))
+		assert.Equal(t, []string{"sandglass-abcdefghijklmnop-x7"}, ended)
+	})
+	ended = nil
+	two := podOf(set("sandglass-abcdefghijklmnop-x8", "metadata", "name"), func(p object) {
+		p["metadata"].(object)["labels"].(object)["batch.kubernetes.io/controller-uid"] = "u-2"
+	})
+	withStub(t, nil, world(podOf(), two), func(t *testing.T, s *stub) {
+		_, err := s.p.Get(t.Context(), name)
+		require.ErrorIs(t, err, sandbox.ErrConflict)
+		assert.ErrorContains(t, err, name+"/u-1")
+		assert.ErrorContains(t, err, name+"/u-2")
+		assert.ErrorIs(t, s.p.Delete(t.Context(), name), sandbox.ErrConflict)
+		assert.Empty(t, ended, "nobody has said which")
+	})
+}
+
+func TestAPodThatItsJobHasLeftIsListedByWhateverTellsTheJob(t *testing.T) {
+	const uid = "batch.kubernetes.io/controller-uid"
+	for name, c := range map[string]struct {
+		labels object
+		mark   string
+		found  bool
+		fails  bool
+	}{
+		"by the label of today":     {object{uid: "u-1", "batch.kubernetes.io/job-name": "sandglass-abcdefghijklmnop"}, "", true, false},
+		"by that of older clusters": {object{uid: "u-1", "job-name": "sandglass-abcdefghijklmnop"}, "", true, false},
+		"by its mark":               {object{uid: "u-1"}, request().Mark.String(), true, false},
+		"by nothing":                {object{uid: "u-1"}, "", false, true},
+		"no Job has made it":        {object{}, "", false, false},
+	} {
+		pod := podOf(set(c.labels, "metadata", "labels"), set(object{"sandglass": c.mark}, "metadata", "annotations"))
+		withStub(t, nil, func(n int, r *http.Request) answer {
+			if strings.HasSuffix(r.URL.Path, "/jobs") {
+				return text(object{"kind": "JobList", "items": []object{}}, time.Minute)
+			}
+			return shows(time.Minute, nil, pod)(n, r)
+		}, func(t *testing.T, s *stub) {
+			var ids []string
+			var fault error
+			for info, err := range s.p.List(t.Context(), sandbox.Filter{}) {
+				if fault = err; err == nil {
+					ids = append(ids, info.ID)
+				}
+			}
+			assert.Equal(t, c.fails, fault != nil, "%s: %v", name, fault)
+			if c.found {
+				assert.Equal(t, []string{boxID}, ids, name)
+			} else {
+				assert.Empty(t, ids, name)
+			}
+		})
+	}
 }
 
 func TestWhatCannotBeSeenIsNeverGone(t *testing.T) {
