@@ -60,7 +60,10 @@ func (p *Provider) taken(ctx context.Context, order *job, conflict error) (sandb
 	switch {
 	case ctx.Err() != nil:
 		return sandbox.Info{}, context.Cause(ctx)
-	case errors.Is(err, sandbox.ErrNotFound): // it was on its way out
+	case errors.Is(err, sandbox.ErrNotFound), err == nil && v.job == nil: // none, or pods that one has left
+		if no.Code != reasonExists { // nothing has the name: servers that count a quota at once can stand in each other's way
+			no.Kind = sandbox.ErrUnavailable
+		}
 		return sandbox.Info{}, &no
 	case err != nil: // what has the name is not known
 		return sandbox.Info{}, errors.Join(conflict, err)
