@@ -121,6 +121,8 @@ func withCommands(t *testing.T, command func(s *session), test func(t *testing.T
 		var marks []string
 		var wg sync.WaitGroup
 		stop, err := network.Serve("kube.test:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			wg.Add(1)
+			defer wg.Done()
 			if !strings.HasSuffix(r.URL.Path, "/exec") {
 				a := shows(time.Minute, jobOf(), podOf())(0, r)
 				w.Header().Set("Content-Type", "application/json")
@@ -140,8 +142,6 @@ func withCommands(t *testing.T, command func(s *session), test func(t *testing.T
 			sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Protocol: "+
 				r.Header.Get("Sec-WebSocket-Protocol")+"\r\nSec-WebSocket-Accept: "+base64.StdEncoding.EncodeToString(sum[:])+"\r\n\r\n")
-			wg.Add(1)
-			defer wg.Done()
 			defer func() { _ = conn.Close() }()
 			s := &session{rw, conn, q, mark}
 			if mark == "kill" {
@@ -339,6 +339,36 @@ func TestACommandThatReadsNothingEndsAllTheSame(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, time.Second, time.Since(start))
 	})
+}
+
+// A server answers no ping while the input before it waits for the command to take it.
+func TestACommandThatIsSlowToTakeItsInputIsNotSilent(t *testing.T) {
+	const input = 1 << 20 // more than the connection holds
+	for _, c := range []struct {
+		waits time.Duration
+		fine  bool
+	}{{90 * time.Second, true}, {14 * time.Minute, true}, {time.Hour, false}} {
+		var got int
+		withCommands(t, func(s *session) {
+			time.Sleep(c.waits)
+			_, rest, _ := s.stdin()
+			got = len(rest)
+			s.ends(success)
+		}, func(t *testing.T, sb sandbox.Sandbox, _ func() []string) {
+			cmd := sandbox.Shell("sleep 90; cat >/f")
+			cmd.Stdin = strings.NewReader(strings.Repeat("x", input))
+			start := time.Now()
+			res, err := sb.Exec(t.Context(), cmd)
+			if c.fine {
+				require.NoError(t, err, "%v", c.waits)
+				assert.Zero(t, res.ExitCode)
+				assert.Equal(t, input, got)
+				return
+			}
+			require.ErrorIs(t, err, httpapi.ErrSilent)
+			assert.Less(t, time.Since(start), 20*time.Minute)
+		})
+	}
 }
 
 func TestATimeoutAndACallersLeavingKill(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/httpapi"
@@ -33,6 +34,7 @@ const (
 	startTime = time.Minute      // until a command's stream begins
 	pingEvery = 15 * time.Second // so that a connection that has died is noticed
 	silence   = time.Minute      // without a byte, not even a pong: then it has
+	stall     = 15 * time.Minute // the same, while the command does not take its input, behind which the pings wait
 	maxStatus = 64 << 10
 	chunk     = 32 << 10 // of the standard input
 	lastLook  = 5 * time.Second
@@ -71,7 +73,7 @@ func (r *running) stream(ctx context.Context, cmd sandbox.Cmd) (int, error) {
 		_ = body.Close() // which ends writes under way
 		<-tended
 	}()
-	go feed(conn, program(cmd), cmd.Stdin, body.Interrupt)
+	go feed(in.fed(conn), program(cmd), cmd.Stdin, body.Interrupt)
 	end, err := r.receive(conn)
 	if err != nil {
 		return 0, r.broken(ctx, body.Fault(err))
@@ -84,31 +86,73 @@ func (r *running) stream(ctx context.Context, cmd sandbox.Cmd) (int, error) {
 }
 
 // A patient is a connection on which something must come now and then, for its peer answers pings. The time that is not
-// spent in reading does not count: it is the caller's writer that takes it.
+// spent in reading does not count: it is the caller's writer that takes it. Where the command does not take its input, no
+// ping gets through to the peer either, and silence says little.
 type patient struct {
 	*httpapi.Body
 	timer *time.Timer
+
+	mu      sync.Mutex // held for memory operations only
+	reading bool
+	feeding time.Time // since when a piece of the input has been on its way; zero: none is
 }
 
-func newPatient(b *httpapi.Body) patient {
-	timer := time.AfterFunc(silence, func() { b.Interrupt(fmt.Errorf("%w: nothing for %v", httpapi.ErrSilent, silence)) })
-	timer.Stop()
-	return patient{b, timer}
+func newPatient(b *httpapi.Body) *patient {
+	p := &patient{Body: b}
+	p.timer = time.AfterFunc(silence, p.silent)
+	p.timer.Stop()
+	return p
 }
 
-func (p patient) Read(b []byte) (int, error) {
-	p.timer.Reset(silence)
-	defer p.timer.Stop()
+func (p *patient) silent() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.reading:
+	case !p.feeding.IsZero() && time.Since(p.feeding) < stall:
+		p.timer.Reset(silence)
+	default:
+		p.Interrupt(fmt.Errorf("%w: nothing for %v", httpapi.ErrSilent, silence))
+	}
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.reads(true)
+	defer p.reads(false)
 	return p.Body.Read(b)
+}
+
+func (p *patient) reads(now bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reading = now; now {
+		p.timer.Reset(silence)
+	} else {
+		p.timer.Stop()
+	}
+}
+
+// fed returns how a piece of the input is sent.
+func (p *patient) fed(conn *wsock.Conn) func(parts ...[]byte) error {
+	since := func(t time.Time) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.feeding = t
+	}
+	return func(parts ...[]byte) error {
+		since(time.Now())
+		defer since(time.Time{})
+		return conn.Write(wsock.Binary, parts...)
+	}
 }
 
 // feed sends the program and then the standard input. Where that cannot be read to its end, the command must not take what
 // it has for all there is: the connection ends.
-func feed(conn *wsock.Conn, program string, stdin io.Reader, interrupt func(error)) {
+func feed(send func(parts ...[]byte) error, program string, stdin io.Reader, interrupt func(error)) {
 	head := []byte{toStdin}
 	for line := []byte(program + "\n"); len(line) > 0; {
 		n := min(len(line), chunk)
-		if conn.Write(wsock.Binary, head, line[:n]) != nil { // the reader sees it too
+		if send(head, line[:n]) != nil { // the reader sees it too
 			return
 		}
 		line = line[n:]
@@ -118,7 +162,7 @@ func feed(conn *wsock.Conn, program string, stdin io.Reader, interrupt func(erro
 	}
 	for buf := make([]byte, chunk); ; {
 		n, err := stdin.Read(buf)
-		if n > 0 && conn.Write(wsock.Binary, head, buf[:n]) != nil {
+		if n > 0 && send(head, buf[:n]) != nil {
 			return
 		}
 		if errors.Is(err, io.EOF) {
@@ -129,7 +173,7 @@ func feed(conn *wsock.Conn, program string, stdin io.Reader, interrupt func(erro
 			return
 		}
 	}
-	_ = conn.Write(wsock.Binary, []byte{closes, toStdin})
+	_ = send([]byte{closes, toStdin})
 }
 
 // receive passes output on until the end has been told.
