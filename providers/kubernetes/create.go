@@ -99,11 +99,9 @@ func differs(order, made *job) error {
 	ours, theirs := &order.Spec.Template.Spec, &made.Spec.Template.Spec
 	is := func(got *int32, want int32) bool { return got != nil && *got == want }
 	fault(made.Meta.Name != order.Meta.Name, "it is named %.80q", made.Meta.Name)
-	for what, m := range map[string]struct{ order, made meta }{
-		"Job": {order.Meta, made.Meta}, "pod": {order.Spec.Template.Meta, made.Spec.Template.Meta},
-	} {
-		fault(!includes(m.made.Labels, m.order.Labels), "labels of its %s are missing", what)
-		fault(!includes(m.made.Annotations, m.order.Annotations), "annotations of its %s are missing, among which the mark is", what)
+	for what, made := range map[string]meta{"Job": made.Meta, "pod": made.Spec.Template.Meta} {
+		fault(!includes(made.Labels, order.Meta.Labels), "labels of its %s are missing", what)
+		fault(!includes(made.Annotations, order.Meta.Annotations), "annotations of its %s are missing, among which the mark is", what)
 	}
 	fault(made.Spec.Deadline == nil, "it has no deadline")
 	fault(made.Spec.Deadline != nil && (*made.Spec.Deadline < 1 || *made.Spec.Deadline > *order.Spec.Deadline),

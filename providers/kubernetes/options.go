@@ -80,6 +80,13 @@ const (
 // sleeper is the first process. It leaves at once when told to, and reaps what commands leave behind.
 const sleeper = `trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done`
 
+// undisturbed has autoscalers leave a sandbox on its node, which looks idle to them: what they move, they end. It lasts no
+// longer than the hard end. https://karpenter.sh/docs/concepts/disruption, and the FAQ of the cluster autoscaler.
+var undisturbed = map[string]string{
+	"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+	"karpenter.sh/do-not-disrupt":                    "true",
+}
+
 var (
 	labels     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	values     = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
@@ -266,6 +273,7 @@ func (p *Provider) leased(j *job, req sandbox.CreateRequest, fault func(kind err
 
 	t := &j.Spec.Template
 	t.Meta.Labels, t.Meta.Annotations = maps.Clone(j.Meta.Labels), maps.Clone(j.Meta.Annotations)
+	maps.Copy(t.Meta.Annotations, undisturbed)
 	t.Spec.Restart, t.Spec.Grace, t.Spec.Deadline = "Never", &gracePeriod, &hard
 	t.Spec.Containers[0].Command = []string{inCommand, "-c", sleeper}
 }

@@ -299,6 +299,9 @@ func TestWhatAdmissionHasMadeOfAnOrderIsLookedAt(t *testing.T) {
 		"as ordered":        func(map[string]any) {},
 		"more labels":       func(j map[string]any) { at(j, "metadata", "labels")["x"] = "y" },
 		"a nearer deadline": func(j map[string]any) { spec(j)["activeDeadlineSeconds"] = 60 },
+		"moved when its node empties": func(j map[string]any) {
+			at(j, "spec", "template", "metadata", "annotations")["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "true"
+		},
 		"a sidecar": func(j map[string]any) {
 			podOf(j)["containers"] = append([]any{map[string]any{"name": "proxy", "image": "x"}}, podOf(j)["containers"].([]any)...)
 		},
