@@ -62,8 +62,9 @@ type review struct {
 }
 
 // Check asks the API server whether the credentials are good and for each right that is needed; those that are missing are
-// named, in an error that matches [sandbox.ErrPermission]. Nothing is made. What it cannot find out: quotas, and what
-// admission would do to a sandbox.
+// named, in an error that matches [sandbox.ErrPermission]. An owner's pod that is not in the cluster, in the provider's
+// namespace, is [sandbox.ErrInvalid]: each sandbox would be taken for a dead one's. Nothing is made. What it cannot find out:
+// quotas, and what admission would do to a sandbox.
 func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 	account := sandbox.Account{ID: p.name}
 	var who struct {
@@ -99,5 +100,24 @@ func (p *Provider) Check(ctx context.Context) (sandbox.Account, error) {
 		err := fmt.Errorf("in namespace %s these rights are missing: %s", p.namespace, strings.Join(missing, ", "))
 		return sandbox.Account{}, p.failed(sandbox.OpGet, "", sandbox.ErrPermission, err)
 	}
+	if err := p.ownerIsThere(ctx); err != nil {
+		return sandbox.Account{}, err
+	}
 	return account, nil
+}
+
+// ownerIsThere looks for the owner's pod, where the rights reach.
+func (p *Provider) ownerIsThere(ctx context.Context) error {
+	if p.owner.Pod == "" || p.owner.Namespace != p.namespace {
+		return nil
+	}
+	var now pod
+	_, err := p.do(ctx, httpapi.Request{
+		Op: sandbox.OpGet, Method: http.MethodGet, Path: p.path(core, "pods", p.owner.Pod), Out: &now, Rules: noSandbox,
+	})
+	if isStatus(err, http.StatusNotFound, "NotFound") || err == nil && now.Meta.UID != p.owner.UID {
+		return p.failed(sandbox.OpGet, "", sandbox.ErrInvalid, fmt.Errorf("the owner's pod %s, uid %s, is not in this cluster's namespace %s",
+			p.owner.Pod, p.owner.UID, p.namespace))
+	}
+	return err
 }

@@ -21,20 +21,20 @@ const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 // convert is how people get the form of a kubeconfig that is read here.
 const convert = "kubectl config view --raw --minify --flatten -o json"
 
-// FromEnv returns a provider for the place where the process runs: inside a cluster, as [InCluster] says, with the pod's
-// own namespace; elsewhere the current context of the kubeconfig that KUBECONFIG names, as [FromKubeconfig] says.
+// FromEnv returns a provider for what the environment names: the current context of the kubeconfig in KUBECONFIG, as
+// [FromKubeconfig] says; without that, inside a cluster, the pod's own cluster and namespace, as [InCluster] says.
 //
-// SANDGLASS_NAMESPACE goes before both's namespace. The pod that this process runs in becomes the owner of what it makes if
-// the downward API tells its name and uid in POD_NAME and POD_UID (and its namespace in POD_NAMESPACE, if that is not the
-// service account's); see [Config].Owner. FromEnv makes no request.
+// SANDGLASS_NAMESPACE goes before both's namespace. The pod that this process runs in becomes the owner of what it makes in
+// its own cluster if the downward API tells its name and uid in POD_NAME and POD_UID (and its namespace in POD_NAMESPACE, if
+// that is not the service account's); see [Config].Owner. FromEnv makes no request.
 func FromEnv() (*Provider, error) {
 	var cfg Config
 	var err error
 	switch {
+	case os.Getenv("KUBECONFIG") != "": // kubectl's order: who names a cluster means that one, in a pod as well
+		cfg, err = FromKubeconfig(os.Getenv("KUBECONFIG"))
 	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		cfg, err = InCluster()
-	case os.Getenv("KUBECONFIG") != "":
-		cfg, err = FromKubeconfig(os.Getenv("KUBECONFIG"))
 	default:
 		err = fmt.Errorf("kubernetes: neither in a cluster (KUBERNETES_SERVICE_HOST), nor is there KUBECONFIG, made by %q: %w",
 			convert, sandbox.ErrInvalid)
@@ -124,7 +124,8 @@ type kubeContext struct {
 //
 // kubectl reads that form as well. A context without a namespace is that of the namespace "default", as for kubectl. What
 // cannot be honoured is refused: credentials by a program (exec) or a plug-in, for which there is Config.Tokens, a password, acting as
-// somebody else, a proxy, and servers whose certificate is not to be checked. It makes no request.
+// somebody else, a proxy, and servers whose certificate is not to be checked. A tokenFile is read anew before each request;
+// certificates are read once, so that a process must not outlive a client certificate that is renewed. It makes no request.
 func FromKubeconfig(file string) (Config, error) {
 	fail := func(format string, args ...any) (Config, error) {
 		return Config{}, fmt.Errorf("kubernetes: kubeconfig: "+format+": %w", append(args, sandbox.ErrInvalid)...)

@@ -181,6 +181,11 @@ func TestInAClusterTheTokenIsReadAnew(t *testing.T) {
 	p, err := kubernetes.FromEnv()
 	require.NoError(t, err)
 	assert.Contains(t, p.Name(), "kubernetes/elsewhere-")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	again, err := kubernetes.FromEnv()
+	require.NoError(t, err, "who names a cluster means that one, in a pod as well")
+	assert.Equal(t, p.Name(), again.Name())
 }
 
 func TestAllFaultsOfAConfigurationAreTold(t *testing.T) {
@@ -251,4 +256,23 @@ func FuzzKubeconfig(f *testing.F) {
 		assert.NotEmpty(t, cfg.Namespace)
 		assert.True(t, cfg.Tokens != nil || len(cfg.Cert) > 0, fmt.Sprint("no credentials: ", string(b)))
 	})
+}
+
+func TestCheckMissesAnOwnersPodThatIsInAnotherCluster(t *testing.T) {
+	for uid, there := range map[string]bool{"o-1": true, "o-2": false} {
+		withStub(t, func(c *kubernetes.Config) { c.Owner = kubernetes.Owner{Pod: "runner-1", UID: "o-1"} }, func(_ int, r *http.Request) answer {
+			if r.Method == http.MethodGet {
+				return text(object{"metadata": object{"name": "runner-1", "uid": uid}, "status": object{"phase": "Running"}}, 0)
+			}
+			return text(object{"status": object{"allowed": true, "userInfo": object{"username": "ci"}}}, 0)
+		}, func(t *testing.T, s *stub) {
+			_, err := s.p.Check(t.Context())
+			if there {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, sandbox.ErrInvalid)
+			assert.ErrorContains(t, err, "runner-1")
+		})
+	}
 }

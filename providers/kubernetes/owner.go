@@ -19,8 +19,9 @@ import (
 // An Owner says who owns the sandboxes of a process, so that [Owners] can tell whether he lives. It only ever shortens a
 // sandbox's life: the lease ends it all the same.
 type Owner struct {
-	// The pod that the process runs in, by the downward API (metadata.name, metadata.uid and metadata.namespace).
-	// Namespace defaults to the provider's. [InCluster] fills them in from POD_NAME, POD_UID and POD_NAMESPACE.
+	// The pod that the process runs in, by the downward API (metadata.name, metadata.uid and metadata.namespace), in the
+	// same cluster as the sandboxes: a pod of another cluster is taken for dead. Namespace defaults to the provider's.
+	// [InCluster] fills them in from POD_NAME, POD_UID and POD_NAMESPACE.
 	Namespace, Pod, UID string
 
 	// Container is the name of the process's container in it: when that has begun anew since a sandbox was made, its
