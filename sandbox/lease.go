@@ -63,9 +63,7 @@ func (l *life) lost(why error) {
 	case errors.Is(why, heartbeat.ErrStalled):
 		l.stop(fmt.Errorf("sandbox %s: %w of %v", id, ErrStalled, l.scope.StallTimeout))
 	default:
-		lost := fmt.Errorf("sandbox %s: %w: %w", id, ErrLeaseLost, why)
-		l.endCalls(lost) // first: on some services a call would wake or prolong what answers to the id now
-		l.stop(lost)
+		l.stop(fmt.Errorf("sandbox %s: %w: %w", id, ErrLeaseLost, why))
 	}
 }
 

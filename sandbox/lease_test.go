@@ -298,3 +298,41 @@ func TestMaxLifetimeCountsSuspendedTime(t *testing.T) {
 		})
 	})
 }
+
+// What its function swallows, or a shutdown in the same instant, does not undo that the loss was noticed.
+func TestTheFirstCauseOfAnEndStays(t *testing.T) {
+	for name, then := range map[string]func(ctx context.Context, w *world){
+		"if fn returns when its call has ended, and before its context": func(ctx context.Context, w *world) {
+			assert.NoError(w.t, ctx.Err())
+		},
+		"if fn returns right before its context ends": func(ctx context.Context, w *world) {
+			time.Sleep(15 * sec)
+			assert.NoError(w.t, ctx.Err())
+		},
+		"if a shutdown begins right before its context ends": func(ctx context.Context, w *world) {
+			time.Sleep(15 * sec)
+			go func() { assert.NoError(w.t, w.m.Shutdown(context.Background())) }()
+			<-ctx.Done()
+			assert.ErrorIs(w.t, context.Cause(ctx), sandbox.ErrLeaseLost)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+				err := w.m.WithSandbox(context.Background(), func(ctx context.Context, sb sandbox.Sandbox) error {
+					sandbox.SlowEnd(ctx, 10*sec)
+					w.p.Fault(sandbox.OpExtend, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+					w.p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+					_, err := sb.Exec(ctx, sandbox.Shell("sleep 1000"))
+					assert.ErrorIs(t, err, sandbox.ErrLeaseLost)
+					w.p.Heal()
+					then(ctx, w)
+					return nil // it swallows the call's error
+				})
+				assert.ErrorIs(t, err, sandbox.ErrLeaseLost)
+				assert.NotErrorIs(t, err, sandbox.ErrShutdown)
+				time.Sleep(mins) // whatever is still ending it
+				synctest.Wait()
+			})
+		})
+	}
+}

@@ -241,21 +241,26 @@ func (l *life) close(err error, returned bool) error {
 }
 
 // stop ends the scope's context, and returns why the library did so, if it did: nil after the caller's own cancel.
-// stop(nil) is the regular end.
+// stop(nil) is the regular end. The first cause stays, for who asks the context and who reads the error alike: it is on
+// record before anything ends by it, since a function may return at once.
 func (l *life) stop(cause error) error {
 	l.mu.Lock()
-	switch err := l.ctx.Err(); {
-	case err == nil:
-		l.cause = cause
-	case l.cause == nil && l.stopped.IsZero():
-		l.dropped = errors.Is(err, context.Canceled)
-	}
 	if l.stopped.IsZero() {
 		l.stopped = time.Now()
+		if err := l.ctx.Err(); err == nil {
+			l.cause = cause
+		} else {
+			l.dropped = errors.Is(err, context.Canceled)
+		}
 	}
 	own := l.cause
 	l.mu.Unlock()
-	l.cancel(cause)
+	for _, why := range []error{own, cause} {
+		if errors.Is(why, ErrLeaseLost) { // first: on some services a call would wake or prolong what answers to the id now
+			l.endCalls(why)
+		}
+	}
+	l.cancel(own)
 	return own
 }
 
