@@ -500,3 +500,119 @@ func TestALookAfterACommandNeverMakesABeatAskForTooMuch(t *testing.T) {
 		assert.NotEmpty(t, mem.Calls(sandbox.OpExtend))
 	})
 }
+
+// brief is a provider of which some looks find nothing, whatever there is.
+type brief struct {
+	signalled
+	misses map[int]bool // which looks, counted from the first command
+	looks  *int
+}
+
+func (p brief) Open(info sandbox.Info) sandbox.Sandbox { return briefBox{p.Provider.Open(info), p} }
+
+func (p brief) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	if *p.looks >= 0 {
+		if *p.looks++; p.misses[*p.looks] {
+			return sandbox.Info{}, sandboxtest.Status(404)
+		}
+	}
+	return p.Provider.Get(ctx, id)
+}
+
+type briefBox struct {
+	sandbox.Sandbox
+	p brief
+}
+
+func (b briefBox) Exec(context.Context, sandbox.Cmd) (sandbox.Result, error) {
+	*b.p.looks = 0
+	if b.p.code == 137 {
+		return sandbox.Result{ExitCode: b.p.code}, nil
+	}
+	return sandbox.Result{}, sandboxtest.Status(b.p.code)
+}
+
+func TestOneLookAfterACommandIsNoAgreementWithItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   int // 137 is the command's, others are the service's
+		misses []int
+		lost   bool
+	}{
+		"a command that was killed, and a look that errs":     {137, []int{1}, false},
+		"a stream that broke, and a look that errs":           {503, []int{1}, false},
+		"a look that errs only the second time":               {503, []int{2}, false},
+		"a command that was killed, and two looks that agree": {137, []int{1, 2}, true},
+		"a stream that broke, and two looks that agree":       {503, []int{1, 2}, true},
+		"two looks that agree a moment later":                 {503, []int{2, 3}, true},
+		"a service that says so itself, and a look":           {404, []int{1}, true},
+		"a service that says so itself, and a later look":     {409, []int{2}, true},
+		"a service that says so itself, and no look":          {404, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem, looks := sandboxtest.New(sandboxtest.Everything()), -1
+				p := brief{signalled{Provider: mem, code: c.code}, map[int]bool{}, &looks}
+				for _, n := range c.misses {
+					p.misses[n] = true
+				}
+				m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "ci"})
+				require.NoError(t, err)
+				err = m.WithSandbox(t.Context(), func(ctx context.Context, sb sandbox.Sandbox) error {
+					start := time.Now()
+					_, err := sb.Exec(ctx, sandbox.Shell("true"))
+					assert.LessOrEqual(t, time.Since(start), 2*sec)
+					looks = -1
+					assert.Equal(t, c.lost, errors.Is(err, sandbox.ErrLeaseLost), "%v", err)
+					assert.Equal(t, c.lost, ctx.Err() != nil)
+					return nil
+				})
+				assert.Equal(t, c.lost, errors.Is(err, sandbox.ErrLeaseLost), "%v", err)
+				assert.Empty(t, mem.Live())
+			})
+		})
+	}
+}
+
+func TestALookAfterACommandEndsWithTheCallersContext(t *testing.T) {
+	for name, fault := range map[string]sandboxtest.Fault{
+		"while it pauses": {Times: -1},
+		"while it looks":  {Hang: true, Times: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, kind(func(c *sandbox.Capabilities) { c.ReadLag = 20 * sec }), sandbox.Config{}, func(w *world) {
+				require.NoError(t, w.m.WithSandbox(context.Background(), func(ctx context.Context, sb sandbox.Sandbox) error {
+					w.p.Fault(sandbox.OpExec, sandboxtest.Fault{Err: sandboxtest.Status(503)})
+					w.p.Fault(sandbox.OpGet, fault)
+					ctx, cancel := context.WithTimeout(ctx, 2*sec)
+					defer cancel()
+					start := time.Now()
+					_, err := sb.Exec(ctx, sandbox.Shell("true"))
+					assert.ErrorIs(t, err, sandbox.ErrUnavailable)
+					assert.Less(t, time.Since(start), 3*sec)
+					w.p.Heal()
+					return nil
+				}))
+			})
+		})
+	}
+}
+
+func TestNoBeatIsSentOnceACallHasFoundTheLeaseLost(t *testing.T) {
+	for seed := range 20 {
+		inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+			err := w.m.WithSandbox(context.Background(), func(ctx context.Context, sb sandbox.Sandbox) error {
+				time.Sleep(53*sec + time.Duration(seed)*200*time.Millisecond) // the first beat is due within the grace
+				w.p.Pause(sb.ID())
+				w.p.Resume(sb.ID())
+				w.p.Fault(sandbox.OpExec, sandboxtest.Fault{Err: sandboxtest.Status(409)})
+				beats := len(w.p.Calls(sandbox.OpExtend))
+				_, err := sb.Exec(ctx, sandbox.Shell("true"))
+				assert.ErrorIs(t, err, sandbox.ErrLeaseLost)
+				time.Sleep(9 * sec) // winding up
+				assert.Len(t, w.p.Calls(sandbox.OpExtend), beats, "it would go to another run")
+				return err
+			})
+			assert.ErrorIs(t, err, sandbox.ErrLeaseLost)
+		})
+	}
+}

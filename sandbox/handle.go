@@ -75,7 +75,7 @@ func (h *handle) Exec(ctx context.Context, cmd Cmd) (res Result, err error) {
 	}
 	err = h.do(ctx, OpExec, func(ctx context.Context) error {
 		res, err = h.sb.Exec(ctx, cmd)
-		if err == nil && res.killed() && h.l.lostNow() {
+		if err == nil && res.killed() && h.l.lostNow(ctx, false) {
 			err = fmt.Errorf("%s: the command was killed with its sandbox: %w", OpExec, context.Cause(h.l.calls))
 		}
 		return err
@@ -114,8 +114,9 @@ func (h *handle) do(ctx context.Context, op Op, call func(context.Context) error
 	defer cancel(nil)
 	defer context.AfterFunc(l.calls, func() { cancel(context.Cause(l.calls)) })()
 	start := time.Now()
-	if err = call(ctx); errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) || errors.Is(err, ErrUnavailable) {
-		l.lostNow()
+	err = call(ctx)
+	if said := errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict); said || errors.Is(err, ErrUnavailable) {
+		l.lostNow(ctx, said)
 	}
 	if over := context.Cause(l.calls); err != nil && over != nil && !errors.Is(err, over) { // what the call met is what the end did
 		err = fmt.Errorf("%w: %w", over, err)
@@ -126,29 +127,33 @@ func (h *handle) do(ctx context.Context, op Op, call func(context.Context) error
 
 // lostNow looks whether the sandbox is still there, after a call that may have failed because it is not, and ends the scope
 // if so. A beat would find that out, too, but by then the function has returned the call's outcome as if it were its own.
-// What it sees is not remembered: an answer of before a beat may come after that of the beat.
-func (l *life) lostNow() bool {
+// As with a beat, one look alone proves nothing: another must agree, or the call's own answer, where that has said so.
+// What it sees is not remembered: an answer of before a beat may come after that of the beat. It ends with the call's ctx.
+func (l *life) lostNow(ctx context.Context, said bool) bool {
 	id := l.known().ID
-	for attempt := 1; l.calls.Err() == nil; attempt++ {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
 		start := time.Now()
-		info, err := contain.Call(l.calls, l.plan.Attempt, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) })
-		if l.calls.Err() != nil {
+		info, err := contain.Call(ctx, l.plan.Attempt, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) })
+		if ctx.Err() != nil {
 			break
 		}
 		l.mu.Lock()
 		err = l.lives(info, err)
 		l.mu.Unlock()
 		l.tell(OpGet, Info{}, start, attempt, err, false)
+		gone := errors.Is(err, heartbeat.ErrGone)
 		switch {
-		case errors.Is(err, heartbeat.ErrGone):
+		case gone && said:
 			l.lost(err)
 			return true
-		case err != nil && !errors.Is(err, ErrNotFound): // nobody knows
+		case err != nil && !errors.Is(err, ErrNotFound) && !gone: // nobody knows
+			return false
+		case attempt > 1 && !gone: // it lives, or is too young for a look to tell
 			return false
 		}
 		// Its end may be seen by a command before it is by a look.
-		if attempt == 2 || contain.Sleep(l.calls, max(l.m.caps.ReadLag, lookAgain)) != nil {
-			return false
+		if said = said || gone; contain.Sleep(ctx, max(l.m.caps.ReadLag, lookAgain)) != nil {
+			break
 		}
 	}
 	return errors.Is(context.Cause(l.calls), ErrLeaseLost)

@@ -63,6 +63,7 @@ func (l *life) lost(why error) {
 	case errors.Is(why, heartbeat.ErrStalled):
 		l.stop(fmt.Errorf("sandbox %s: %w of %v", id, ErrStalled, l.scope.StallTimeout))
 	default:
+		l.stopBeats() // whoever found it: one more would go to what has the id now
 		l.stop(fmt.Errorf("sandbox %s: %w: %w", id, ErrLeaseLost, why))
 	}
 }
