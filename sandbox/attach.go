@@ -170,7 +170,7 @@ func (l *life) takeOver(info Info) error {
 			}
 		}
 		l.mu.Unlock()
-		return l.m.succeed(l, e.Mark.Nonce, l.remember) // while the iteration still holds the lock
+		return l.m.succeed(l, e.Mark.Nonce, func() error { return l.remember(l.base) }) // while the iteration still holds the lock
 	}
 	if err := ended(l.ctx); err != nil {
 		return err

@@ -2,8 +2,11 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,4 +51,58 @@ func TestASandboxIsHandedOverThroughASpoolOnlyWhenItsOwnerLetsGo(t *testing.T) {
 	files, err := os.ReadDir(spool)
 	require.NoError(t, err)
 	assert.Empty(t, files)
+}
+
+// unshortened is a provider that cannot bring the end of what it could not delete nearer.
+type unshortened struct{ sandbox.Provider }
+
+// The provider was down when the scope ended, so that it could not verify the delete, and is back when somebody else
+// takes the sandbox over.
+func TestARetryOfAnEndedScopeLeavesASandboxThatAnotherProcessHasTakenOver(t *testing.T) {
+	for name, retry := range map[string]func(context.Context, *sandbox.Manager) error{
+		"by a replay":   func(ctx context.Context, m *sandbox.Manager) error { return m.Replay(ctx) },
+		"by a shutdown": func(ctx context.Context, m *sandbox.Manager) error { return m.Shutdown(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			spool := t.TempDir()
+			quiet := []sandbox.Observer{func(context.Context, sandbox.Event) {}}
+			synctest.Test(t, func(t *testing.T) {
+				p := sandboxtest.New(sandboxtest.Everything())
+				manager := func() (*sandbox.Manager, *journal.Journal) {
+					j, err := journal.Open(spool)
+					require.NoError(t, err)
+					m, err := sandbox.NewManager(unshortened{p}, sandbox.Config{Fleet: "ci", Journal: j, MaxLive: 1, Observers: quiet})
+					require.NoError(t, err)
+					return m, j
+				}
+				old, oldJournal := manager()
+				defer oldJournal.Close()
+				next, nextJournal := manager()
+				defer nextJournal.Close()
+				var id string
+				err := old.WithSandbox(t.Context(), func(_ context.Context, sb sandbox.Sandbox) error {
+					id = sb.ID()
+					p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+					p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+					return nil
+				})
+				_, leaked := errors.AsType[*sandbox.LeakError](err)
+				require.True(t, leaked, "%v", err)
+				p.Heal()
+				require.NoError(t, next.AttachSandbox(t.Context(), id, true, func(ctx context.Context, sb sandbox.Sandbox) error {
+					deletes := len(p.Calls(sandbox.OpDelete))
+					assert.NoError(t, retry(ctx, old), "it is not the old one's to end any more")
+					assert.Equal(t, deletes, len(p.Calls(sandbox.OpDelete)))
+					assert.Empty(t, old.Live())
+					time.Sleep(10 * mins)
+					_, err := sb.Exec(ctx, sandbox.Shell("true"))
+					return err
+				}))
+				assert.Empty(t, p.Live())
+				files, err := os.ReadDir(spool)
+				require.NoError(t, err)
+				assert.Empty(t, files)
+			})
+		})
+	}
 }

@@ -8,7 +8,9 @@ import (
 
 // A Journal remembers creates across a crash of the process. Safe for many processes on one host.
 type Journal interface {
-	// Put makes e durable before it returns, in place of an entry with the same nonce. An error stops the create.
+	// Put makes e durable before it returns, in place of an entry with the same nonce, and makes the caller its owner.
+	// An error stops the create. It matches [ErrConflict] if another living owner has the entry, and only then: who tries
+	// again to end a sandbox leaves it to that owner.
 	Put(ctx context.Context, e Entry) error
 	// Remove forgets an entry whose sandbox is seen to be gone; an unknown nonce is no error.
 	Remove(ctx context.Context, nonce string) error

@@ -148,13 +148,13 @@ func (l *life) open() error {
 	if err := l.enter(); err != nil {
 		return err
 	}
-	if err := l.remember(); err != nil {
+	if err := l.remember(l.base); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	if err := l.create(); err != nil {
 		return err
 	}
-	if err := l.remember(); err != nil { // the intent is there already, and suffices to find it
+	if err := l.remember(l.base); err != nil { // the intent is there already, and suffices to find it
 		l.tell(OpJournal, Info{}, time.Now(), 2, err, true)
 	}
 	l.beat()
@@ -347,13 +347,18 @@ func (l *life) letGo() {
 	}
 }
 
-// gone forgets a sandbox that is seen to be gone, or was never made.
-func (l *life) gone() {
+// drop forgets a sandbox that is no longer the scope's to end.
+func (l *life) drop() {
 	l.mu.Lock()
 	l.maybe, l.leak = false, nil
 	l.mu.Unlock()
 	l.m.forget(l)
 	l.leave()
+}
+
+// gone forgets a sandbox that is seen to be gone, or was never made.
+func (l *life) gone() {
+	l.drop()
 	if l.m.cfg.Journal != nil {
 		start := time.Now()
 		err := contain.Do(l.base, readTime, func(ctx context.Context) error { return l.m.cfg.Journal.Remove(ctx, l.mark.Nonce) })
@@ -382,7 +387,7 @@ func (l *life) keep(ctx context.Context) bool {
 	l.kept = true
 	ends := l.ends
 	l.mu.Unlock()
-	if err := l.remember(); err != nil {
+	if err := l.remember(l.base); err != nil {
 		l.tell(OpJournal, Info{}, start, 3, err, true)
 	}
 	l.letGo()

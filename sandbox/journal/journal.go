@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	// ErrOwnerAlive is matched when somebody else holds the lock of an entry.
-	ErrOwnerAlive = errors.New("its owner is alive")
+	// ErrOwnerAlive is matched when somebody else holds the lock of an entry. It matches [sandbox.ErrConflict].
+	ErrOwnerAlive = fmt.Errorf("its owner is alive: %w", sandbox.ErrConflict)
 	// ErrOwnerUnknown is matched by errors of [Journal.Orphans] where a lock that could be taken proves nothing.
 	ErrOwnerUnknown = errors.New("owner unknown")
 )
