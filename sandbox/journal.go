@@ -7,6 +7,12 @@ import (
 )
 
 // A Journal remembers creates across a crash of the process. Safe for many processes on one host.
+//
+// It may have one method more, which gives up the lock on an entry and keeps the entry, for scopes that are over while
+// their sandbox may be left, or is kept, in a process that lives on. Without it, nobody else can finish or take over what
+// such a scope has left until the process ends. One that wraps another Journal has to pass it on:
+//
+//	Release(ctx context.Context, nonce string) error
 type Journal interface {
 	// Put makes e durable before it returns, in place of an entry with the same nonce, and makes the caller its owner.
 	// An error stops the create. It matches [ErrConflict] if another living owner has the entry, and only then: who tries

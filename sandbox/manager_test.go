@@ -364,6 +364,45 @@ func TestJournalThatCannotWriteStopsTheCreate(t *testing.T) {
 	})
 }
 
+// releasing is a journal that holds locks, and something happens when one is given up.
+type releasing struct {
+	*sandboxtest.Journal
+	release func() error
+}
+
+func (j releasing) Release(context.Context, string) error { return j.release() }
+
+func TestAJournalThatHangsOrPanicsDoesNotHoldUpTheEndOfAScope(t *testing.T) {
+	for name, release := range map[string]func() error{
+		"hangs":  func() error { time.Sleep(time.Hour); return nil },
+		"panics": func() error { panic("journal bug") },
+		"fails":  func() error { return errTask },
+	} {
+		for _, kept := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", kept ", kept), func(t *testing.T) {
+				inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+					w.other(func(c *sandbox.Config) {
+						c.Journal = releasing{w.journal, release}
+						if kept {
+							c.Scope.KeepOnError = mins
+						}
+					})
+					w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(403), Times: -1})
+					began := time.Now()
+					assert.NotPanics(t, func() {
+						err := w.m.WithSandbox(context.Background(), func(context.Context, sandbox.Sandbox) error { return errTask })
+						assert.ErrorIs(t, err, errTask)
+					})
+					assert.LessOrEqual(t, time.Since(began), mins)
+					told := w.seen(sandbox.OpJournal, true)
+					assert.Error(t, told[len(told)-1].Err, "it is told all the same")
+					time.Sleep(time.Hour)
+				})
+			})
+		}
+	}
+}
+
 func TestIntentIsInTheJournalBeforeTheCreateIsSent(t *testing.T) {
 	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
 		w.p.Fault(sandbox.OpCreate, sandboxtest.Fault{Delay: sec})

@@ -341,7 +341,7 @@ func (l *life) letGo() {
 		Release(ctx context.Context, nonce string) error
 	}); ok {
 		start := time.Now()
-		if err := j.Release(l.base, l.mark.Nonce); err != nil {
+		if err := contain.Do(l.base, readTime, func(ctx context.Context) error { return j.Release(ctx, l.mark.Nonce) }); err != nil {
 			l.tell(OpJournal, Info{}, start, 1, err, true)
 		}
 	}
