@@ -7,10 +7,11 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 )
 
-// ShutdownOnSignal returns a context that the first of sigs ends; its cause then names the signal and matches
+// ShutdownOnSignal returns a context that the first of sigs ends, by default [os.Interrupt] and SIGTERM; its cause then names the signal and matches
 // [ErrShutdown]. That signal starts m's Shutdown with the given grace, after logging to slog.Default which sandboxes are
 // left to it and until when; what is not verified by then is logged at Error, and in the journal for the next start.
 // The default action of sigs is restored, so that a second one ends the process at once. Handlers that were there
@@ -20,6 +21,9 @@ import (
 // does not return before. Call ShutdownOnSignal once a process.
 func ShutdownOnSignal(ctx context.Context, m *Manager, grace time.Duration, sigs ...os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	if len(sigs) == 0 { // to package signal none means all, also those that a running process gets all the time
+		sigs = []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, sigs...)
 	var wg sync.WaitGroup

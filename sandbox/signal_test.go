@@ -23,7 +23,7 @@ import (
 	"github.com/sandglass-dev/sandglass/sandbox/sandboxtest"
 )
 
-const signalVar = "SANDGLASS_SIGNAL_CHILD" // "<spool> <number of scopes> <quick|hung>" makes the test binary such a process
+const signalVar = "SANDGLASS_SIGNAL_CHILD" // "<spool> <number of scopes> <quick|hung|unnamed>" makes the test binary such a process
 
 // TestSignalChild is not a test but the process that the tests below send signals to.
 func TestSignalChild(t *testing.T) {
@@ -41,7 +41,11 @@ func TestSignalChild(t *testing.T) {
 	}
 	earlier := make(chan os.Signal, 1)
 	signal.Notify(earlier, syscall.SIGTERM)
-	ctx, stop := sandbox.ShutdownOnSignal(context.Background(), m, 2*time.Second, syscall.SIGTERM)
+	named := []os.Signal{syscall.SIGTERM}
+	if order[2] == "unnamed" {
+		named = nil
+	}
+	ctx, stop := sandbox.ShutdownOnSignal(context.Background(), m, 2*time.Second, named...)
 	var n int
 	_, _ = fmt.Sscan(order[1], &n)
 	var ready, over sync.WaitGroup
@@ -67,7 +71,7 @@ func TestSignalChild(t *testing.T) {
 	default:
 	}
 	fmt.Println("live", len(p.Live()))
-	if order[2] == "quick" {
+	if order[2] != "hung" {
 		over.Wait()
 	}
 	os.Exit(3)
@@ -120,6 +124,20 @@ func TestFirstSignalDrainsAndEarlierHandlersAreCalled(t *testing.T) {
 	assert.Equal(t, 3, cmd.ProcessState.ExitCode(), "%s", said.String())
 	assert.Contains(t, said.String(), "sandboxes=50")
 	assert.Zero(t, orphans(t, spool))
+}
+
+func TestWithoutNamedSignalsOnlyAnInterruptOrATermShutsDown(t *testing.T) {
+	for _, s := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		cmd, lines, said := child(t, t.TempDir(), 1, "unnamed")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGWINCH), "a window that changed its size")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGCHLD), "a child that ended")
+		require.NoError(t, cmd.Process.Signal(s))
+		for lines.Scan() {
+		}
+		_ = cmd.Wait()
+		assert.Equal(t, 3, cmd.ProcessState.ExitCode(), "%s", said.String())
+		assert.Contains(t, said.String(), "signal="+s.String())
+	}
 }
 
 func TestWhatASignalLeavesIsNamedAndJournalled(t *testing.T) {
