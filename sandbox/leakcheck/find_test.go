@@ -354,6 +354,34 @@ func TestAManagersSandboxesAreOurs(t *testing.T) {
 	})
 }
 
+func TestASandboxIsOursOnceItIsTakenOverAndNotWhileWeAreItsGuest(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		var record leakcheck.Record
+		j := sandboxtest.NewJournal()
+		m, err := sandbox.NewManager(w, sandbox.Config{Fleet: "ci", Journal: j, Observers: []sandbox.Observer{record.Observe}})
+		require.NoError(t, err)
+		opt := witness(w)
+		theirs := w.make(1, "ci")[0] // another process's
+		run := func(ctx context.Context, sb sandbox.Sandbox) error {
+			time.Sleep(5 * time.Minute)
+			_, err := sb.Exec(ctx, sandbox.Shell("true"))
+			return err
+		}
+		require.NoError(t, m.AttachSandbox(w.t.Context(), theirs.ID, false, run))
+		require.ErrorIs(t, m.AttachSandbox(w.t.Context(), theirs.ID, true, run), sandbox.ErrConflict)
+		assert.NoError(t, w.find(opt, leakcheck.Recorded(&record), leakcheck.Manager(m)))
+
+		require.NoError(t, j.Put(w.t.Context(), sandbox.Entry{Provider: w.Name(), ID: theirs.ID, Mark: theirs.Mark}))
+		j.Abandon() // its owner has died
+		w.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		w.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(403), Times: -1})
+		require.Error(t, m.AttachSandbox(w.t.Context(), theirs.ID, true, run))
+		err = w.find(opt, leakcheck.Recorded(&record))
+		assert.Equal(t, []string{theirs.ID}, leaks(t, err)[leakcheck.Ours])
+		assert.ErrorContains(t, err, "find_test.go:", "the place of the take-over")
+	})
+}
+
 func TestACanaryThatAnEarlierCheckLeftIsALeak(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		w.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })

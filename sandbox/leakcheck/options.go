@@ -36,9 +36,9 @@ func Manager(m *sandbox.Manager) Option {
 	}
 }
 
-// A Record remembers the nonces of all sandboxes that Managers of this process made, so that a check also finds those that
-// come back after they were seen to be gone, and where in the code each was made. Its zero value is ready for use, by any
-// number of Managers at once.
+// A Record remembers the nonces of all sandboxes that Managers of this process made, took over or ended, so that a check also
+// finds those that come back after they were seen to be gone, and where in the code each was made. A sandbox that a scope is
+// only a guest of is its owner's. Its zero value is ready for use, by any number of Managers at once.
 type Record struct {
 	mu    sync.Mutex
 	sites map[string]string // by nonce
@@ -46,6 +46,19 @@ type Record struct {
 
 // Observe is a [sandbox.Observer], for [sandbox.Config].Observers.
 func (r *Record) Observe(_ context.Context, e sandbox.Event) {
+	switch e.Op { // what a guest does not do
+	case sandbox.OpCreate, sandbox.OpDelete, sandbox.OpConfirm:
+	case sandbox.OpJournal:
+		if e.Err != nil { // a take-over that found a living owner
+			return
+		}
+	case sandbox.OpScope:
+		if e.Final { // the first is before a guest knows whose guest it is
+			return
+		}
+	default:
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	nonce := e.Info.Mark.Nonce
