@@ -33,19 +33,18 @@ import (
 // A sandbox that sleeps is not woken: it is [ErrConflict]. One that does not exist is [ErrNotFound]. The error matches
 // [ErrNotStarted] if fn was never called.
 func (m *Manager) AttachSandbox(ctx context.Context, id string, takeOver bool, fn func(ctx context.Context, sb Sandbox) error, opts ...Option) error {
-	l, err := m.newLife(ctx, fn != nil, opts)
-	switch {
-	case err != nil:
+	var err error
+	switch { // before the Manager knows of a scope, for which a Shutdown would then wait
 	case id == "":
 		err = fmt.Errorf("no id: %w", ErrInvalid)
 	case takeOver && m.cfg.Journal == nil:
 		err = fmt.Errorf("sandbox %s: take-over without a journal, which alone could prove that its owner is dead: %w", id, errors.ErrUnsupported)
 	}
+	var l *life
+	if err == nil {
+		l, err = m.newLife(ctx, fn != nil, opts)
+	}
 	if err != nil {
-		if l != nil {
-			l.cancel(err)
-			m.forget(l)
-		}
 		return fmt.Errorf("sandbox: %w: %w", ErrNotStarted, err)
 	}
 	l.attached, l.guest, l.met = true, true, make(chan struct{})

@@ -292,6 +292,18 @@ func TestAttachEndsBeforeTheHardEndInTheMark(t *testing.T) {
 	})
 }
 
+func TestEventsOfAGuestCarryTheNonceOfItsSandboxFromTheFirstLookOn(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		info := w.made(nil)
+		require.NoError(t, w.m.AttachSandbox(context.Background(), info.ID, false, ok))
+		for i, e := range w.events {
+			assert.Equal(t, i < 2, e.Info.Mark.Nonce != info.Mark.Nonce, "%d: %s", i, e.Op)
+		}
+		assert.Equal(t, w.events[0].Info.Mark.Nonce, w.events[1].Info.Mark.Nonce)
+		assert.Equal(t, sandbox.OpGet, w.events[1].Op)
+	})
+}
+
 func TestAttachRefusesWhatItCannotKeepAndTouchesNothing(t *testing.T) {
 	blind := kind(func(c *sandbox.Capabilities) { c.ReadsDeadline = false })
 	for name, tc := range map[string]struct {
@@ -328,6 +340,47 @@ func TestAttachRefusesWhatItCannotKeepAndTouchesNothing(t *testing.T) {
 				assert.ErrorIs(t, err, sandbox.ErrNotStarted)
 				assert.Empty(t, w.p.Calls(sandbox.OpExtend, sandbox.OpDelete))
 				assert.Empty(t, w.m.Live())
+			})
+		})
+	}
+}
+
+// A caller is a context that tells when it is asked for a value, as package context does at each step.
+type caller struct {
+	context.Context
+	asked func()
+}
+
+func (c caller) Value(key any) any {
+	c.asked()
+	return c.Context.Value(key)
+}
+
+func TestAShutdownDoesNotWaitForAnAttachThatIsRefusedAtOnce(t *testing.T) {
+	for name, takeOver := range map[string]bool{"without an id": false, "to take over without a journal": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+				w.other(func(c *sandbox.Config) { c.Journal = nil })
+				parent, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				attach := func(asked func()) {
+					id := ""
+					if takeOver {
+						id = "sb-1"
+					}
+					assert.ErrorIs(t, w.m.AttachSandbox(caller{parent, asked}, id, takeOver, ok), sandbox.ErrNotStarted)
+				}
+				steps, step := 0, 0
+				attach(func() { steps++ })
+				attach(func() {
+					if step++; step == steps { // the last one
+						ctx, stop := context.WithTimeout(context.Background(), mins)
+						defer stop()
+						began := time.Now()
+						assert.NoError(t, w.m.Shutdown(ctx))
+						assert.Less(t, time.Since(began), sec)
+					}
+				})
 			})
 		})
 	}

@@ -11,10 +11,14 @@ import (
 type Observer func(ctx context.Context, e Event)
 
 // Event is one attempt at one step of one scope.
+//
+// Info.Mark.Nonce is the same from first to last, except in a scope that attaches to a sandbox. There it stands for the
+// scope alone, and no sandbox has it, up to the event of the first look that was answered. Then it is the sandbox's own, as
+// in the events of its owner, and empty if nobody has marked it.
 type Event struct {
 	Op       Op
 	Provider string
-	Info     Info      // as known now; Info.Mark.Nonce is the same from first to last
+	Info     Info      // as known now
 	Start    time.Time // of the attempt
 	Took     time.Duration
 	Attempt  int   // 1, 2, ...
