@@ -21,7 +21,7 @@ type Config struct {
 	MaxLive   int    // sandboxes alive at once; further scopes wait, obeying their context. 0: no limit
 	LocalTags bool   // tags that the provider cannot hold stay in journal and events; false: they are an error
 
-	CreateTimeout  time.Duration // one create, from request to answer, and trying again after refusals; default 2 min. An unanswered one is then looked for, as long as Capabilities.CommitDelay asks
+	CreateTimeout  time.Duration // one create, from request to answer, and trying again after refusals, which may have been another scope's; default 2 min. An unanswered one is then looked for, as long as Capabilities.CommitDelay asks
 	ReadyTimeout   time.Duration // from created to running; default 5 min
 	Grace          time.Duration // how long fn may ignore its ended context before the delete; default 10 s
 	CleanupTimeout time.Duration // delete and verify, detached from the caller's context; default 2 min, more where the provider's delete is slow

@@ -19,10 +19,15 @@ const grain = 2 * time.Second
 func (l *life) create() error {
 	began := time.Now()
 	for attempt := 1; ; attempt++ {
-		if err := l.m.pace(l.ctx); err != nil {
+		if err := ended(l.ctx); err != nil {
 			return err
 		}
-		info, err := l.post(l.base, attempt)
+		var info Info
+		held := l.held(attempt)
+		err := held
+		if held == nil {
+			info, err = l.post(l.base, attempt)
+		}
 		left := l.m.cfg.CreateTimeout - time.Since(began)
 		api, _ := errors.AsType[*APIError](err)
 		refused := api != nil && api.Refused && info.ID == ""
@@ -38,7 +43,9 @@ func (l *life) create() error {
 			return nil
 		case refused:
 			again = errors.Is(err, ErrRateLimited) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrQuota)
-			l.m.holdCreates(api.RetryAfter)
+			if held == nil {
+				l.m.holdCreates(api.RetryAfter)
+			}
 		default: // the same mark cannot make a second one there, and the answer to a repetition is the quickest find
 			again = l.m.caps.CreateOnce && attempt < 4 && !errors.Is(err, contain.ErrDeaf)
 		}
@@ -57,6 +64,22 @@ func (l *life) create() error {
 		}
 		return err
 	}
+}
+
+// held refuses an attempt, with the time to wait, while the service has asked for no creates. What it says to one scope is
+// for all of the account, and each of them can wait as long as for a refusal of its own. Deletes are never held.
+func (l *life) held(attempt int) error {
+	start := time.Now()
+	wait := l.m.noCreates()
+	if wait <= 0 {
+		return nil
+	}
+	err := &APIError{
+		Provider: l.m.p.Name(), Op: OpCreate, RetryAfter: wait, Refused: true, Kind: ErrRateLimited,
+		Message: "not sent, since the service has asked for no creates before " + start.Add(wait).UTC().Format(time.RFC3339),
+	}
+	l.tell(OpCreate, Info{}, start, attempt, err, false)
+	return err
 }
 
 // answered takes note of what a create has answered, and returns whether one was not. That stays so when a repetition

@@ -262,6 +262,46 @@ func TestOneRetryAfterHoldsAllCreatesOfTheAccountButNoDelete(t *testing.T) {
 	})
 }
 
+func TestACreateWaitsForWhatAnotherScopeWasToldNoLongerThanForItsOwnRefusal(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{MaxLive: 1}, func(w *world) {
+		refusal := sandboxtest.Status(429)
+		refusal.RetryAfter = time.Hour // as where a day's share is used up
+		w.p.Fault(sandbox.OpCreate, sandboxtest.Fault{Err: refusal})
+		began := time.Now()
+		require.ErrorIs(t, w.m.WithSandbox(context.Background(), ok), sandbox.ErrRateLimited)
+		time.Sleep(20 * mins)
+		err := w.m.WithSandbox(context.Background(), ok)
+		assert.ErrorIs(t, err, sandbox.ErrRateLimited)
+		assert.ErrorIs(t, err, sandbox.ErrNotStarted)
+		api, told := errors.AsType[*sandbox.APIError](err)
+		require.True(t, told)
+		assert.Equal(t, 40*mins, api.RetryAfter)
+		assert.ErrorContains(t, err, began.Add(time.Hour).UTC().Format(time.RFC3339))
+		assert.Equal(t, 20*mins, time.Since(began), "it does not wait")
+		assert.Len(t, w.p.Calls(sandbox.OpCreate), 1)
+
+		time.Sleep(39 * mins)
+		told = false
+		for _, e := range w.during(func() { assert.NoError(t, w.m.WithSandbox(context.Background(), ok)) }) {
+			told = told || e.Op == sandbox.OpCreate && errors.Is(e.Err, sandbox.ErrRateLimited)
+		}
+		assert.True(t, told, "that it waits")
+		assert.Equal(t, time.Hour, time.Since(began))
+		w.settle(nil)
+	})
+}
+
+// during returns what is told while f runs.
+func (w *world) during(f func()) []sandbox.Event {
+	w.mu.Lock()
+	before := len(w.events)
+	w.mu.Unlock()
+	f()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[before:]
+}
+
 func TestWrongEndAtCreateIsDeletedAndFails(t *testing.T) {
 	for name, behave := range map[string]func(*sandboxtest.Behaviour){
 		"none":  func(b *sandboxtest.Behaviour) { b.NoLease = true },

@@ -31,7 +31,8 @@ var (
 	ErrScopeEnded  = errors.New("the sandbox's scope has ended") // of calls on a [Sandbox] after its function
 )
 
-// An APIError is one failed call of a provider. Adapters make it, once, where the operation is known.
+// An APIError is one failed call of a provider. Adapters make it, once, where the operation is known; a Manager does so for
+// a create that it has not sent, because the service has asked for none until RetryAfter is over.
 // It prints as "e2b: delete i3f9: 503 unavailable: ...", without keys, tokens and URLs.
 type APIError struct {
 	Provider   string

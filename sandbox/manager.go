@@ -128,19 +128,11 @@ func (m *Manager) grace() time.Duration {
 	return m.cfg.Grace
 }
 
-// pace waits until the service takes creates again. Deletes never wait here.
-func (m *Manager) pace(ctx context.Context) error {
-	for {
-		m.mu.Lock()
-		wait := time.Until(m.notCreates)
-		m.mu.Unlock()
-		if wait <= 0 {
-			return ended(ctx)
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-	}
+// noCreates returns how long the service takes no creates yet.
+func (m *Manager) noCreates() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Until(m.notCreates)
 }
 
 // holdCreates makes all creates of this account wait, as the service asked.
