@@ -3,7 +3,10 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,4 +208,71 @@ func TestADeleteRightAfterTheCreateIsNotAskedForOverAndOver(t *testing.T) {
 		assert.LessOrEqual(t, len(w.p.Calls(sandbox.OpGet)), 4)
 		w.settle(nil)
 	})
+}
+
+// reusing is a provider that gives ids out again: while taken, another sandbox has them.
+type reusing struct {
+	*sandboxtest.Provider
+	taken *atomic.Bool
+	gone  bool // what had the id is no more
+}
+
+func (p reusing) Unwrap() sandbox.Provider { return p.Provider }
+
+func (p reusing) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	return p.seen(p.Provider.Get(ctx, id))
+}
+
+func (p reusing) Extend(ctx context.Context, cur sandbox.Info, window time.Duration) (sandbox.Info, error) {
+	return p.seen(p.Provider.Extend(ctx, cur, window))
+}
+
+func (p reusing) seen(info sandbox.Info, err error) (sandbox.Info, error) {
+	if p.taken.Load() {
+		info.Mark.Nonce = "zzzzzzzzzzzzzzzz"
+	}
+	return info, err
+}
+
+func (p reusing) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox.Info, error] {
+	if p.gone && p.taken.Load() {
+		return func(func(sandbox.Info, error) bool) {}
+	}
+	return p.Provider.List(ctx, f)
+}
+
+func TestWhatHasTheIDByNowIsNotDeletedAndWhatIsOursIsFound(t *testing.T) {
+	for name, gone := range map[string]bool{"ours is gone": true, "ours is there after all": false} {
+		for _, keep := range []time.Duration{0, 10 * mins} {
+			t.Run(fmt.Sprint(name, ", kept ", keep), func(t *testing.T) {
+				inWorld(t, everything(), sandbox.Config{Scope: sandbox.Scope{KeepOnError: keep}}, func(w *world) {
+					p := reusing{w.p, new(atomic.Bool), gone}
+					m, err := sandbox.NewManager(p, w.cfg)
+					require.NoError(t, err)
+					err = m.WithSandbox(context.Background(), func(ctx context.Context, sb sandbox.Sandbox) error {
+						p.taken.Store(true)
+						if gone {
+							<-ctx.Done()
+							return nil
+						}
+						w.p.Fault(sandbox.OpGet, sandboxtest.Fault{}, sandboxtest.Fault{Err: sandboxtest.Status(500)})
+						w.p.Fault(sandbox.OpExec, sandboxtest.Fault{Err: sandboxtest.Status(503)})
+						_, err := sb.Exec(ctx, sandbox.Shell("true"))
+						p.taken.Store(false)
+						assert.NoError(t, ctx.Err(), "one look is no proof")
+						return err
+					})
+					assert.Error(t, err)
+					assert.Equal(t, gone, errors.Is(err, sandbox.ErrLeaseLost))
+					_, leaked := errors.AsType[*sandbox.LeakError](err)
+					assert.False(t, leaked)
+					assert.LessOrEqual(t, len(w.p.Calls(sandbox.OpExtend)), 1, "a beat")
+					assert.Equal(t, gone, len(w.p.Calls(sandbox.OpDelete)) == 0)
+					assert.Equal(t, gone, len(w.p.Live()) > 0)
+					assert.Empty(t, m.Live())
+					assert.Empty(t, w.journal.Entries())
+				})
+			})
+		}
+	}
 }

@@ -142,7 +142,7 @@ func (l *life) lives(info Info, err error) error {
 		}
 		return err
 	}
-	if !l.isOurs(info) {
+	if l.foreign = !l.isOurs(info); l.foreign {
 		return fmt.Errorf("%w: the id now belongs to nonce %s", heartbeat.ErrGone, info.Mark.Nonce)
 	}
 	switch info.State {

@@ -92,6 +92,7 @@ type life struct {
 	seen    time.Time  // when that answer came
 	runID   string     // Info.Run when it was first seen running
 	ran     bool       // it was seen running
+	foreign bool       // the last look has shown another sandbox under its id
 	maybe   bool       // something may exist
 	unsure  bool       // a create was not answered: List is a witness too
 	settled time.Time  // and what it made may appear until then
@@ -310,9 +311,9 @@ func (l *life) cleanup(unknown error) *cleanup {
 	defer l.mu.Unlock()
 	c := &cleanup{
 		p: l.m.p, caps: l.m.caps, mark: l.mark, born: l.born.Mono, ends: l.ends, settled: l.settled,
-		witness: l.m.caps.GoneByList || l.unsure, unknown: unknown, tell: l.tell,
+		witness: l.m.caps.GoneByList || l.unsure || l.foreign, unknown: unknown, tell: l.tell,
 	}
-	if l.info.ID != "" {
+	if l.info.ID != "" && !l.foreign { // what has the id is not ours to end: the list has to find what is
 		c.add(l.info)
 	}
 	return c
@@ -370,7 +371,7 @@ func (l *life) gone() {
 func (l *life) keep(ctx context.Context) bool {
 	l.mu.Lock()
 	wanted := l.plan.Down(l.scope.KeepOnError)
-	if l.dropped || errors.Is(l.cause, ErrShutdown) || errors.Is(l.cause, ErrLeaseLost) {
+	if l.dropped || l.foreign || errors.Is(l.cause, ErrShutdown) || errors.Is(l.cause, ErrLeaseLost) {
 		wanted = 0
 	}
 	l.mu.Unlock()
