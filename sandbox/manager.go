@@ -48,8 +48,10 @@ func NewManager(p Provider, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Live returns the sandboxes of this Manager's scopes that are not yet seen to be gone, those of ended scopes and the
-// kept ones included, in no order. Without an ID: a create that was not answered. It makes no request.
+// Live returns the sandboxes of this Manager's scopes that are not yet seen to be gone, those of ended scopes included, in
+// no order. Those that KeepOnError has left are among them until their lease should have ended them, Capabilities.Lateness
+// included: nobody looks whether it has, unless [Manager.Replay] or a sweeper does. Without an ID: a create that was not
+// answered. It makes no request.
 func (m *Manager) Live() []Info {
 	var infos []Info
 	for _, l := range m.lives() {

@@ -247,6 +247,24 @@ func TestKeepOnErrorLeavesTheSandboxForItsLeaseToEnd(t *testing.T) {
 	}
 }
 
+func TestAKeptSandboxThatItsLeaseShouldHaveEndedIsLeftToTheReplay(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{MaxLive: 1, Scope: sandbox.Scope{KeepOnError: 30 * mins}}, func(w *world) {
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		failed := func(context.Context, sandbox.Sandbox) error { return errTask }
+		require.ErrorIs(t, w.m.WithSandbox(context.Background(), failed), errTask)
+		w.journal.Abandon() // it has let go
+		time.Sleep(29 * mins)
+		assert.Len(t, w.m.Live(), 1)
+		assert.NoError(t, w.m.Replay(context.Background()))
+		assert.Len(t, w.p.Live(), 1, "it is kept")
+		time.Sleep(2 * mins)
+		assert.Empty(t, w.m.Live())
+		assert.Len(t, w.p.Live(), 1, "nobody has looked")
+		assert.NoError(t, w.m.Replay(context.Background()))
+		w.settle(nil)
+	})
+}
+
 func TestOnLeakIsCalledInsteadOfFailingFinishedWork(t *testing.T) {
 	var heard *sandbox.LeakError
 	cfg := sandbox.Config{OnLeak: func(_ context.Context, l *sandbox.LeakError) { heard = l }}

@@ -26,8 +26,8 @@ func Known(infos ...sandbox.Info) Option {
 }
 
 // Manager has the check look for what m, at the time of the check, has not seen to be gone: m.Live(). Running scopes and
-// sandboxes that KeepOnError has left are found as well, so let them end before. What a Manager has already seen to be gone
-// it does not remember: a [Record] does.
+// sandboxes that KeepOnError has left are found as well, so let them end before. What a Manager has already seen to be gone,
+// or has left to a lease that should have ended by now, it does not remember: a [Record] does.
 func Manager(m *sandbox.Manager) Option {
 	return func(c *check) {
 		for _, i := range m.Live() {
