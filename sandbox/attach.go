@@ -30,8 +30,8 @@ import (
 // mark stays as it is, and so does the hard end in it, to which MaxLifetime is cut, for a guest too. Take over before
 // [Manager.Replay], which ends what nobody has taken over.
 //
-// A sandbox that sleeps is not woken: it is [ErrConflict]. One that does not exist is [ErrNotFound]. The error matches
-// [ErrNotStarted] if fn was never called.
+// A sandbox that sleeps is not woken: it is [ErrConflict]. One that does not exist is [ErrNotFound]. A first look that the
+// service refuses or fails is made again within CreateTimeout. The error matches [ErrNotStarted] if fn was never called.
 func (m *Manager) AttachSandbox(ctx context.Context, id string, takeOver bool, fn func(ctx context.Context, sb Sandbox) error, opts ...Option) error {
 	var err error
 	switch { // before the Manager knows of a scope, for which a Shutdown would then wait
@@ -100,6 +100,7 @@ func (l *life) attach(id string, takeOver bool) error {
 
 // visit looks at what is to be attached to.
 func (l *life) visit(id string) (info Info, err error) {
+	began := time.Now()
 	for attempt := 1; ; attempt++ {
 		start := time.Now()
 		info, err = contain.Call(l.ctx, readTime, func(ctx context.Context) (Info, error) { return l.m.p.Get(ctx, id) })
@@ -108,7 +109,11 @@ func (l *life) visit(id string) (info Info, err error) {
 		if err == nil || attempt >= 4 || api == nil || api.Kind != nil && api.Kind != ErrUnavailable && api.Kind != ErrRateLimited {
 			break
 		}
-		if err := sleep(l.ctx, max(time.Second<<(attempt-1), api.RetryAfter)); err != nil {
+		pause := max(time.Second<<(attempt-1), api.RetryAfter)
+		if time.Since(began)+pause >= l.m.cfg.CreateTimeout {
+			break
+		}
+		if err := sleep(l.ctx, pause); err != nil {
 			return Info{}, err
 		}
 	}

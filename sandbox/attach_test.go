@@ -356,6 +356,23 @@ func (c caller) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+func TestAnAttachWaitsForARefusedLookNoLongerThanForACreate(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		info := w.made(nil)
+		refusal := sandboxtest.Status(429)
+		refusal.RetryAfter = time.Hour
+		w.p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: refusal})
+		began := time.Now()
+		err := w.m.AttachSandbox(context.Background(), info.ID, false, ok)
+		assert.ErrorIs(t, err, sandbox.ErrRateLimited)
+		assert.Less(t, time.Since(began), sec)
+		refusal.RetryAfter = mins
+		w.p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: refusal})
+		assert.NoError(t, w.m.AttachSandbox(context.Background(), info.ID, false, ok))
+		assert.Equal(t, mins, time.Since(began))
+	})
+}
+
 func TestAShutdownDoesNotWaitForAnAttachThatIsRefusedAtOnce(t *testing.T) {
 	for name, takeOver := range map[string]bool{"without an id": false, "to take over without a journal": true} {
 		t.Run(name, func(t *testing.T) {
