@@ -613,6 +613,9 @@ func TestNoBeatIsSentOnceACallHasFoundTheLeaseLost(t *testing.T) {
 				return err
 			})
 			assert.ErrorIs(t, err, sandbox.ErrLeaseLost)
+			ends := w.seen(sandbox.OpExtend, true)
+			require.Len(t, ends, 1)
+			assert.ErrorIs(t, ends[0].Err, sandbox.ErrLeaseLost, "the beats' end says why")
 		})
 	}
 }

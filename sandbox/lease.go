@@ -50,6 +50,9 @@ func (l *life) beat() {
 		defer close(l.beatsOver)
 		start := time.Now()
 		err := heartbeat.Run(ctx, cfg)
+		if found := context.Cause(l.calls); err == nil && errors.Is(found, ErrLeaseLost) { // by a call
+			err = found
+		}
 		l.tell(OpExtend, Info{}, start, 1, err, true)
 	}()
 }
@@ -63,7 +66,6 @@ func (l *life) lost(why error) {
 	case errors.Is(why, heartbeat.ErrStalled):
 		l.stop(fmt.Errorf("sandbox %s: %w of %v", id, ErrStalled, l.scope.StallTimeout))
 	default:
-		l.stopBeats() // whoever found it: one more would go to what has the id now
 		l.stop(fmt.Errorf("sandbox %s: %w: %w", id, ErrLeaseLost, why))
 	}
 }

@@ -259,6 +259,7 @@ func (l *life) stop(cause error) error {
 	for _, why := range []error{own, cause} {
 		if errors.Is(why, ErrLeaseLost) { // first: on some services a call would wake or prolong what answers to the id now
 			l.endCalls(why)
+			l.stopBeats()
 		}
 	}
 	l.cancel(own)
