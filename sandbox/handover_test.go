@@ -106,3 +106,15 @@ func TestARetryOfAnEndedScopeLeavesASandboxThatAnotherProcessHasTakenOver(t *tes
 		})
 	}
 }
+
+func TestARetryGoesOnWhereTheJournalFails(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+		require.Error(t, w.m.WithSandbox(context.Background(), ok))
+		w.p.Heal()
+		w.journal.FailPut(errors.New("no space left on device"))
+		assert.NoError(t, w.m.Replay(context.Background()))
+		w.settle(nil)
+	})
+}

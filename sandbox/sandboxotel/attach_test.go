@@ -2,6 +2,7 @@ package sandboxotel_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -87,6 +88,20 @@ func TestATakenOverSandboxIsCountedOnce(t *testing.T) {
 		require.Len(t, scopes, 2)
 		assert.Equal(t, scopes[1].SpanContext.SpanID(), w.one("sandbox exec").Parent.SpanID())
 		assert.Equal(t, scopes[1].SpanContext.SpanID(), w.one("sandbox delete").Parent.SpanID())
+		assert.Equal(t, "0", w.value("sandglass.sandbox.live{}"))
+		assert.Zero(t, w.o.Held())
+	})
+}
+
+func TestWhatAnotherProcessHasTakenOverIsNotCounted(t *testing.T) {
+	bubble(t, "once a retry has met its lock", func(t *testing.T) {
+		w := newWorld(t, settings{})
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(403), Times: -1})
+		require.Error(t, w.m.WithSandbox(context.Background(), run))
+		assert.Equal(t, "1", w.value("sandglass.sandbox.unverified{}"))
+		w.journal.FailPut(fmt.Errorf("locked: %w", sandbox.ErrConflict))
+		require.NoError(t, w.m.Replay(context.Background()))
+		assert.Equal(t, "0", w.value("sandglass.sandbox.unverified{}"))
 		assert.Equal(t, "0", w.value("sandglass.sandbox.live{}"))
 		assert.Zero(t, w.o.Held())
 	})

@@ -182,8 +182,11 @@ func (s *lives) note(ctx context.Context, e sandbox.Event, beat time.Duration) s
 			s.guests = append(s.guests, l)
 		}
 	case sandbox.OpJournal:
-		if l.attached && !l.exists && e.Err == nil { // a guest keeps no journal: it was taken over
+		switch {
+		case l.attached && !l.exists && e.Err == nil: // a guest keeps no journal: it was taken over
 			s.takeOver(l, e)
+		case l.over && errors.Is(e.Err, sandbox.ErrConflict): // somebody else has taken over what it had left
+			s.forget(l)
 		}
 	case sandbox.OpCreate:
 		s.create(l, e)
