@@ -136,7 +136,7 @@ func (l *life) judge(info Info, err error) (heartbeat.Grant, error) {
 }
 
 // lives returns why an answer does not show that the sandbox lives; it matches [heartbeat.ErrGone] if it shows that the
-// sandbox does not. It is called with mu held.
+// sandbox does not. It remembers whether the id is another's, and is called with mu held.
 func (l *life) lives(info Info, err error) error {
 	if err != nil {
 		if errors.Is(err, ErrNotFound) && time.Since(l.born.Mono) >= l.m.caps.ReadLag {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// ShutdownOnSignal returns a context that the first of sigs ends, by default [os.Interrupt] and SIGTERM; its cause then names the signal and matches
-// [ErrShutdown]. That signal starts m's Shutdown with the given grace, after logging to slog.Default which sandboxes are
-// left to it and until when; what is not verified by then is logged at Error, and in the journal for the next start.
-// The default action of sigs is restored, so that a second one ends the process at once. Handlers that were there
-// before get the first signal too.
+// ShutdownOnSignal returns a context that the first of sigs ends, by default of [os.Interrupt] and SIGTERM; its cause then
+// names the signal and matches [ErrShutdown]. That signal starts m's Shutdown with the given grace, after logging to
+// slog.Default which sandboxes are left to it and until when; what is not verified by then is logged at Error, and in the
+// journal for the next start. The default action of sigs is restored, so that a second one ends the process at once.
+// Handlers that were there before get the first signal too.
 //
 // The returned function ends the watching, and waits for a Shutdown under way: call it by defer in main, so that main
 // does not return before. Call ShutdownOnSignal once a process.
