@@ -340,6 +340,10 @@ func TestKeepOnErrorKeepsAFailedProgramsSandboxAndSaysUntilWhen(t *testing.T) {
 	assert.Equal(t, 3, r.code)
 	assert.Contains(t, r.stderr, "is kept")
 	require.Len(t, e.fake.Sandboxes(), 1)
+	e.fake.Service().Advance(time.Minute) // or it is too young for any sweep
+	r = b.run("sweep", "-p", "e2b", "-f", "ci", "--end-dead")
+	assert.Equal(t, 0, r.code, r.stderr)
+	assert.Len(t, e.fake.Sandboxes(), 1, "it was kept for somebody to look at, although the run is over")
 	r = b.run("run", "-p", "e2b", "-f", "ci2", "--keep-on-error", "30m", "--", "true")
 	assert.Equal(t, 0, r.code)
 	assert.Len(t, e.fake.Sandboxes(), 1, "not that of one that worked")

@@ -32,7 +32,7 @@ type sweepCmd struct {
 	Grace      time.Duration `placeholder:"5m" help:"Time after a hard end, and of residue, before a delete. Default: 5m."`
 
 	KeepSnapshots bool `help:"Leave snapshots and volumes that were made from deleted sandboxes."`
-	EndDead       bool `help:"Do not wait for the lease of what has an owner who is proven dead."`
+	EndDead       bool `help:"Do not wait for the lease of what has an owner who is proven dead. What it kept on error goes as well, unless this host's journal tells of it."`
 
 	journalFlag
 	History string `type:"path" default:"" env:"SANDGLASS_HISTORY" placeholder:"FILE" help:"Append what is deleted to this file, for sandglass report."`
@@ -49,6 +49,8 @@ Two sources tell of owners: the locks of a crash journal on this host, where the
 and on Kubernetes the cluster, about the pod or the Lease that a sandbox names as its owner. An owner whom one of them calls alive is
 alive; dead is one whom one proves dead while no other calls him alive or cannot be asked. What a dead owner has left is deleted when no
 lease runs any more, or at once with --end-dead, which is not for sandboxes that are handed over from one process to another.
+What an owner left for debugging (KeepOnError, --keep-on-error) is his until that time where this host's journal tells of it; a cluster
+knows nothing of it, and --end-dead then ends it when its owner is dead.
 
 A single pass knows residue only by its hard end or the journal: what is merely paused or stopped takes two passes of one process, so
 let --every run where such things happen. Nor can it know by the cluster that an owner is dead: that has to be seen twice, 30 s apart, of

@@ -10,18 +10,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
-// A file is one entry's file, open and locked. All but orphan belongs to whoever has put his token into busy.
+// A file is one entry's file, open and locked. All but orphan and kept belongs to whoever has put his token into busy.
 type file struct {
 	busy   chan struct{}
 	f      *os.File // nil: not held
 	path   string   // the name that it has now
 	id     fileID
-	slot   int    // length of one of its two slots
-	place  int    // which of them is the latest
-	seq    uint64 // and its count
-	orphan bool   // taken from the dead, by an iteration; guarded by Journal.mu
+	slot   int       // length of one of its two slots
+	place  int       // which of them is the latest
+	seq    uint64    // and its count
+	orphan bool      // taken from the dead, by an iteration; guarded by Journal.mu
+	kept   time.Time // of an orphan: Entry.Kept; set before it is one
 }
 
 func (f *file) held() bool { return f.f != nil }

@@ -309,6 +309,7 @@ func (j *Journal) orphan(nonce string, yield func(sandbox.Entry, error) bool) (m
 			f.close()
 			return sandbox.Entry{}, err
 		}
+		f.kept = e.Kept
 		j.setOrphan(f, true)
 		return e, nil
 	}()
@@ -329,15 +330,16 @@ func (j *Journal) orphan(nonce string, yield func(sandbox.Entry, error) bool) (m
 }
 
 // Owner tells whether the owner of an entry is alive, for what asks by nonce: a held lock is a living owner, a lock that
-// could be taken is a dead one. It is not known where there is no entry, or where the lock proves nothing; then err
-// says why, unless there is simply none. It writes nothing, and holds the lock for a moment only.
+// could be taken is a dead one. Who has left the sandbox for debugging wants it until Entry.Kept, and counts as alive for
+// so long. It is not known where there is no entry, or where the lock proves nothing; then err says why, unless there is
+// simply none. It writes nothing, and holds the lock for a moment only.
 func (j *Journal) Owner(nonce string) (alive, known bool, err error) {
 	if !isNonce(nonce) {
 		return false, false, nil
 	}
 	j.mu.Lock()
 	f := j.held[nonce]
-	orphan := f != nil && f.orphan
+	orphan := f != nil && f.orphan && !time.Now().Before(f.kept)
 	j.mu.Unlock()
 	if f != nil {
 		return !orphan, true, nil
@@ -351,8 +353,8 @@ func (j *Journal) Owner(nonce string) (alive, known bool, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, false, nil
 	}
+	var rec record
 	if err == nil {
-		var rec record
 		if rec, err = probe.read(); err == nil {
 			err = j.doubt(rec, probe)
 		}
@@ -360,7 +362,7 @@ func (j *Journal) Owner(nonce string) (alive, known bool, err error) {
 	if err != nil {
 		return false, false, fmt.Errorf("journal: owner of %s: %w", nonce, err)
 	}
-	return false, true, nil
+	return time.Now().Before(rec.Kept), true, nil
 }
 
 // Close gives up the ownership of all entries that are still held: they become orphans, so close a journal after the

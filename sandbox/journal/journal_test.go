@@ -258,6 +258,40 @@ func TestOwner(t *testing.T) {
 	assert.Len(t, names(t, dir), 3, "asking changes nothing")
 }
 
+func TestWhoHasLeftASandboxForDebuggingCountsAsAliveUntilThen(t *testing.T) {
+	for what, tt := range map[string]struct {
+		kept  time.Duration
+		alive bool
+	}{
+		"it is still kept":  {time.Hour, true},
+		"that time is over": {-time.Second, false},
+		"it was never kept": {0, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := spool(t)
+			owner, other := open(t, dir), open(t, dir)
+			e := entry(nonce("a"), "sb-1")
+			if tt.kept != 0 {
+				e.Kept = time.Now().Add(tt.kept)
+			}
+			put(t, owner, e)
+			require.NoError(t, owner.Release(t.Context(), e.Mark.Nonce))
+			ask := func(j *journal.Journal, when string) {
+				alive, known, err := j.Owner(e.Mark.Nonce)
+				require.NoError(t, err)
+				assert.Equal(t, [2]bool{tt.alive, true}, [2]bool{alive, known}, when)
+			}
+			ask(owner, "the one who left it")
+			ask(other, "another process")
+			for range other.Orphans(t.Context()) {
+				ask(other, "while an iteration holds it")
+			}
+			require.NoError(t, owner.Close())
+			ask(other, "when its owner is dead")
+		})
+	}
+}
+
 func TestWhoAsksDoesNotHideAnOrphan(t *testing.T) {
 	dir := spool(t)
 	dead := open(t, dir)

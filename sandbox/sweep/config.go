@@ -18,7 +18,7 @@ type Life int
 // Lives.
 const (
 	Unknown Life = iota // nothing
-	Alive               // it lives and wants the sandbox
+	Alive               // it lives and wants the sandbox, or has left it for debugging
 	Dead                // proven: it will never come back
 )
 
@@ -36,7 +36,9 @@ type Config struct {
 
 	// EndDead ends the sandboxes of an owner whom Liveness proves dead although their leases still run, as a scheduler
 	// whose word can be trusted allows. Not for a fleet in which sandboxes are attached to or handed over: those have
-	// another to live for than the owner of whom Liveness knows. false: the lease ends them, at most a window later.
+	// another to live for than the owner of whom Liveness knows. What a dead owner's KeepOnError has left for debugging is
+	// spared where Liveness asks the journal that says so, and only there: a cluster cannot know. false: the lease ends
+	// them, at most a window later.
 	EndDead bool
 
 	// Known returns the ids that are expected to exist in the account of that name: a journal's, or those of a
