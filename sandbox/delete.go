@@ -90,13 +90,15 @@ func (c *cleanup) run(ctx context.Context) *LeakError {
 	}
 	c.shorten(ctx)
 	leak := &LeakError{Provider: c.p.Name(), Err: err}
+	found := false
 	for _, t := range c.targets {
-		if !t.gone {
+		if !t.gone || c.witness && c.caps.GoneByList { // a look that finds nothing is half of the proof there
 			leak.Sandboxes = append(leak.Sandboxes, c.left(t))
 		}
+		found = found || !t.gone
 	}
-	if len(leak.Sandboxes) == 0 { // a create without an answer
-		leak.Sandboxes = []Info{{Mark: c.mark, Deadline: c.ends, AsOf: time.Now()}}
+	if len(leak.Sandboxes) == 0 || !found && !c.settled.IsZero() { // a create without an answer
+		leak.Sandboxes = append(leak.Sandboxes, Info{Mark: c.mark, Deadline: c.ends, AsOf: time.Now()})
 	}
 	c.event(OpConfirm, leak.Sandboxes[0], began, rounds, leak, true)
 	return leak
@@ -279,6 +281,9 @@ func (c *cleanup) shorten(ctx context.Context) {
 func (c *cleanup) left(t *target) Info {
 	info, now := t.info, time.Now()
 	info.Mark = firstMark(info.Mark, c.mark)
+	if t.gone { // by a look, and no list agrees
+		info.State = StateUnknown
+	}
 	end := c.ends
 	switch {
 	case info.State == StateDormant: // no lease runs on it

@@ -276,3 +276,49 @@ func TestWhatHasTheIDByNowIsNotDeletedAndWhatIsOursIsFound(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatNoListAgreesToBeGoneIsNamedByItsID(t *testing.T) {
+	for _, name := range []string{"e2b", "daytona"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := kindNamed(t, name).New()
+				id := make1(t, p)
+				time.Sleep(mins)
+				p.Fault(sandbox.OpList, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+				err := sandbox.Terminate(context.Background(), p, id)
+				leak, found := errors.AsType[*sandbox.LeakError](err)
+				require.True(t, found, "%v", err)
+				require.Len(t, leak.Sandboxes, 1)
+				assert.Equal(t, id, leak.Sandboxes[0].ID)
+				assert.Equal(t, sandbox.StateUnknown, leak.Sandboxes[0].State)
+				assert.False(t, leak.Sandboxes[0].Deadline.IsZero(), "its lease ends it, if it is there")
+				assert.NotContains(t, err.Error(), "unanswered")
+			})
+			inWorld(t, kindNamed(t, name), sandbox.Config{}, func(w *world) {
+				w.p.Fault(sandbox.OpList, sandboxtest.Fault{Err: sandboxtest.Status(429), Times: -1})
+				err := w.m.WithSandbox(context.Background(), ok)
+				leak := w.settle(err)
+				require.NotNil(t, leak)
+				require.Len(t, leak.Sandboxes, 1)
+				assert.Equal(t, w.p.Calls(sandbox.OpCreate)[0].ID, leak.Sandboxes[0].ID)
+				assert.NotContains(t, err.Error(), "unanswered")
+			})
+		})
+	}
+}
+
+func TestWhatAnUnansweredCreateMayYetMakeIsNamedBesideWhatItMade(t *testing.T) {
+	inWorld(t, kindNamed(t, "e2b"), sandbox.Config{}, func(w *world) {
+		w.p.Fault(sandbox.OpCreate, sandboxtest.Fault{Hang: true, After: true})
+		err := w.m.WithSandbox(context.Background(), func(context.Context, sandbox.Sandbox) error {
+			w.p.Fault(sandbox.OpList, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+			return nil
+		})
+		leak := w.settle(err)
+		require.NotNil(t, leak)
+		require.Len(t, leak.Sandboxes, 2)
+		assert.NotEmpty(t, leak.Sandboxes[0].ID)
+		assert.Empty(t, leak.Sandboxes[1].ID)
+		assert.Contains(t, err.Error(), "unanswered")
+	})
+}

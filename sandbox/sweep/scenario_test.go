@@ -536,6 +536,22 @@ func TestI16ADeleteThatFailedIsTriedAgainByTheNextPass(t *testing.T) {
 	})
 }
 
+func TestWhatNoListAgreesToBeGoneIsNamedByItsID(t *testing.T) {
+	inWorld(t, func(c *sandbox.Capabilities) { c.GoneByList = true }, func(w *world) {
+		ids := w.make(1)
+		time.Sleep(10 * time.Minute)
+		w.Fault(sandbox.OpList, sandboxtest.Fault{Err: sandboxtest.Status(503), Skip: 1, Times: -1}) // once the pass has seen it
+		r, err := w.sweeper().Sweep(w.t.Context())
+		require.ErrorIs(t, err, sweep.ErrLeft)
+		assert.Equal(t, sweep.Left, w.item(r, ids[0]).Outcome)
+		leak, ok := errors.AsType[*sandbox.LeakError](err)
+		require.True(t, ok)
+		require.Len(t, leak.Sandboxes, 1)
+		assert.Equal(t, ids[0], leak.Sandboxes[0].ID)
+		assert.NotContains(t, err.Error(), "unanswered")
+	})
+}
+
 func TestI19AnOwnersRecordIsNotNeeded(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		ids := w.make(2)
