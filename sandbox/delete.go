@@ -64,6 +64,7 @@ type target struct {
 	deaf     bool      // a delete is still under way: no second one beside it
 	refusals int       // answers that another try will not change
 	doubt    time.Time // the service failed a delete, or did not answer it: until then, that it finds nothing proves nothing
+	absent   bool      // the last look found nothing
 	err      error     // why it is not known to be gone
 	gone     bool
 }
@@ -174,6 +175,7 @@ func (c *cleanup) step(ctx context.Context, t *target, round int) {
 	start := time.Now()
 	info, err := c.get(ctx, t.info.ID)
 	absent := errors.Is(err, ErrNotFound) || err == nil && info.State == StateGone
+	t.absent = absent
 	if err == nil {
 		info.Mark = firstMark(info.Mark, t.info.Mark)
 		t.info = info
@@ -285,13 +287,14 @@ func (c *cleanup) left(t *target) Info {
 		info.State = StateUnknown
 	}
 	end := c.ends
+	if end.IsZero() && !info.Deadline.IsZero() {
+		end = now.Add(info.Left() + c.caps.Lateness)
+	}
 	switch {
 	case info.State == StateDormant: // no lease runs on it
 		end = time.Time{}
-	case now.Before(t.doubt):
-		end = t.doubt
-	case end.IsZero() && !info.Deadline.IsZero():
-		end = now.Add(info.Left() + c.caps.Lateness)
+	case now.Before(t.doubt) && (t.absent || !end.IsZero()): // a machine without its record; the lease may be longer
+		end = laterOf(end, t.doubt)
 	}
 	info.Deadline, info.AsOf = end, now
 	return info

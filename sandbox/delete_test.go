@@ -7,6 +7,8 @@ import (
 	"io"
 	"iter"
 	"sync/atomic"
+
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -321,4 +323,46 @@ func TestWhatAnUnansweredCreateMayYetMakeIsNamedBesideWhatItMade(t *testing.T) {
 		assert.Empty(t, leak.Sandboxes[1].ID)
 		assert.Contains(t, err.Error(), "unanswered")
 	})
+}
+
+func TestADeleteInDoubtBringsNoLeaseNearer(t *testing.T) {
+	failed := sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1}
+	for _, window := range []time.Duration{3 * mins, 10 * mins} {
+		t.Run(window.String(), func(t *testing.T) {
+			inWorld(t, kindNamed(t, "e2b"), sandbox.Config{Scope: sandbox.Scope{Window: window}}, func(w *world) {
+				w.p.Fault(sandbox.OpDelete, failed)
+				w.p.Fault(sandbox.OpExtend, failed)                         // which a shortening is, too
+				leak := w.settle(w.m.WithSandbox(context.Background(), ok)) // nothing lives longer than is told
+				require.NotNil(t, leak)
+				assert.Equal(t, sandbox.StateRunning, leak.Sandboxes[0].State)
+			})
+		})
+	}
+}
+
+func TestUntilWhenItMayLiveIsToldOfAFailedDeleteOnlyWhereThatIsKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		faults []sandboxtest.Fault
+		known  bool
+	}{
+		"it is seen to run": {[]sandboxtest.Fault{{Err: sandboxtest.Status(503), Times: -1}}, false},
+		"nothing is found":  {[]sandboxtest.Fault{{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(503), After: true}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caps := sandboxtest.Everything()
+				caps.ReadsDeadline, caps.DeleteDoubt = false, 90*sec
+				p := sandboxtest.New(caps)
+				id := make1(t, p)
+				p.Fault(sandbox.OpDelete, tc.faults...)
+				p.Fault(sandbox.OpExtend, sandboxtest.Fault{Err: sandboxtest.Status(503)}) // which a shortening is, too
+				ctx, cancel := context.WithTimeout(context.Background(), 30*sec)
+				defer cancel()
+				leak, found := errors.AsType[*sandbox.LeakError](sandbox.Terminate(ctx, p, id))
+				require.True(t, found)
+				assert.Equal(t, tc.known, !leak.Sandboxes[0].Deadline.IsZero(), "%v", leak)
+				assert.Equal(t, !tc.known, strings.Contains(leak.Error(), "nothing is known to end it"))
+			})
+		})
+	}
 }
