@@ -47,6 +47,7 @@ type cleanup struct {
 	settled time.Time       // an unanswered create may appear until then
 	unknown error           // no look can tell whether all is gone, since it is not known what there is
 	witness bool            // List must agree that nothing carries the mark: twice, all pages
+	wary    bool            // the first delete waits for a look: the id may belong to another sandbox by now
 	ends    time.Time       // when the lease ends them at the latest, by our clock; zero: as the service says
 	adopt   func(Info) bool // asked first of what List shows; true: it lives on, and the run is over
 	tell    func(op Op, info Info, start time.Time, attempt int, err error, final bool)
@@ -65,11 +66,19 @@ type target struct {
 	refusals int       // answers that another try will not change
 	doubt    time.Time // the service failed a delete, or did not answer it: until then, that it finds nothing proves nothing
 	absent   bool      // the last look found nothing
+	foreign  bool      // it found another sandbox, which has the id by now: not ours to end
 	err      error     // why it is not known to be gone
 	gone     bool
 }
 
-func (c *cleanup) add(info Info) { c.targets = append(c.targets, &target{info: info}) }
+func (c *cleanup) add(info Info) {
+	c.targets = append(c.targets, &target{info: info, foreign: c.isForeign(info)})
+}
+
+// isForeign reports whether an answer is about another sandbox that has the id by now.
+func (c *cleanup) isForeign(info Info) bool {
+	return c.mark.Nonce != "" && info.Mark.Nonce != "" && info.Mark.Nonce != c.mark.Nonce
+}
 
 func (c *cleanup) event(op Op, info Info, start time.Time, attempt int, err error, final bool) {
 	if c.tell != nil {
@@ -169,14 +178,22 @@ func (c *cleanup) pause(ctx context.Context, round int, asked time.Duration, cle
 
 // step asks for one delete where that is of use, and looks.
 func (c *cleanup) step(ctx context.Context, t *target, round int) {
-	if again := max(time.Second, c.caps.ReadLag); !t.deaf && (!t.accepted || t.info.State != StateEnding && time.Since(t.asked) >= again) {
+	if round == 1 && c.wary {
+		if info, err := c.get(ctx, t.info.ID); err == nil {
+			t.foreign = c.isForeign(info)
+		}
+	}
+	if again := max(time.Second, c.caps.ReadLag); !t.foreign && !t.deaf && (!t.accepted || t.info.State != StateEnding && time.Since(t.asked) >= again) {
 		c.ask(ctx, t, round)
 	}
 	start := time.Now()
 	info, err := c.get(ctx, t.info.ID)
-	absent := errors.Is(err, ErrNotFound) || err == nil && info.State == StateGone
-	t.absent = absent
 	if err == nil {
+		t.foreign = c.isForeign(info)
+	}
+	absent := errors.Is(err, ErrNotFound) || err == nil && (info.State == StateGone || t.foreign)
+	t.absent = absent
+	if err == nil && !t.foreign {
 		info.Mark = firstMark(info.Mark, t.info.Mark)
 		t.info = info
 	}
@@ -268,7 +285,7 @@ func (c *cleanup) shorten(ctx context.Context) {
 		return
 	}
 	for _, t := range c.targets {
-		if !t.gone && t.info.State.MayRun() {
+		if !t.gone && !t.foreign && t.info.State.MayRun() {
 			start := time.Now()
 			err := contain.Do(ctx, readTime, func(ctx context.Context) error {
 				return s.Shorten(ctx, t.info.ID, max(c.caps.MinWindow, c.caps.Step, time.Second))

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -362,6 +363,57 @@ func TestUntilWhenItMayLiveIsToldOfAFailedDeleteOnlyWhereThatIsKnown(t *testing.
 				require.True(t, found)
 				assert.Equal(t, tc.known, !leak.Sandboxes[0].Deadline.IsZero(), "%v", leak)
 				assert.Equal(t, !tc.known, strings.Contains(leak.Error(), "nothing is known to end it"))
+			})
+		})
+	}
+}
+
+// A reused account is one whose looks show another sandbox under every id, from some time on.
+type reused struct {
+	*sandboxtest.Provider
+	since *atomic.Bool
+}
+
+func (r reused) Unwrap() sandbox.Provider { return r.Provider }
+
+func (r reused) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	info, err := r.Provider.Get(ctx, id)
+	if r.since.Load() {
+		info.Mark.Nonce = nonce(99)
+	}
+	return info, err
+}
+
+func TestWhatAnotherSandboxIsSeenToHaveTheIDOfIsGoneAndTheOtherIsNotDeleted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fn      func(ctx context.Context, p reused) error
+		is      error
+		deletes int
+	}{
+		"seen by a beat": {func(ctx context.Context, p reused) error {
+			p.since.Store(true)
+			p.Fault(sandbox.OpExtend, sandboxtest.Fault{Err: sandboxtest.Status(404), Times: -1})
+			<-ctx.Done()
+			return nil
+		}, sandbox.ErrLeaseLost, 0},
+		"seen after a delete that failed": {func(_ context.Context, p reused) error {
+			p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(409)})
+			p.since.Store(true)
+			return nil
+		}, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := reused{sandboxtest.New(sandbox.Capabilities{}), new(atomic.Bool)}
+				m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "ci"})
+				require.NoError(t, err)
+				err = m.WithSandbox(context.Background(), func(ctx context.Context, _ sandbox.Sandbox) error { return tc.fn(ctx, p) })
+				assert.ErrorIs(t, err, tc.is)
+				_, leaked := errors.AsType[*sandbox.LeakError](err)
+				assert.False(t, leaked, "%v", err)
+				assert.Len(t, p.Calls(sandbox.OpDelete), tc.deletes)
+				assert.Len(t, p.Live(), 1, "the other one lives on")
+				assert.Empty(t, m.Live())
 			})
 		})
 	}

@@ -312,9 +312,10 @@ func (l *life) cleanup(unknown error) *cleanup {
 	defer l.mu.Unlock()
 	c := &cleanup{
 		p: l.m.p, caps: l.m.caps, mark: l.mark, born: l.born.Mono, ends: l.ends, settled: l.settled,
-		witness: l.m.caps.GoneByList || l.unsure || l.foreign, unknown: unknown, tell: l.tell,
+		witness: l.m.caps.GoneByList || l.unsure, unknown: unknown, tell: l.tell,
+		wary: l.foreign || errors.Is(l.cause, ErrLeaseLost),
 	}
-	if l.info.ID != "" && !l.foreign { // what has the id is not ours to end: the list has to find what is
+	if l.info.ID != "" {
 		c.add(l.info)
 	}
 	return c
