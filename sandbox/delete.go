@@ -52,6 +52,7 @@ type cleanup struct {
 	adopt   func(Info) bool // asked first of what List shows; true: it lives on, and the run is over
 	tell    func(op Op, info Info, start time.Time, attempt int, err error, final bool)
 
+	doubts  map[string]doubt // by id; those of the scope's earlier clean-ups too
 	targets []*target
 	early   bool // one was not found so soon after the create that another look is of use only later
 }
@@ -64,11 +65,16 @@ type target struct {
 	refused  error     // or why not
 	deaf     bool      // a delete is still under way: no second one beside it
 	refusals int       // answers that another try will not change
-	doubt    time.Time // the service failed a delete, or did not answer it: until then, that it finds nothing proves nothing
 	absent   bool      // the last look found nothing
 	foreign  bool      // it found another sandbox, which has the id by now: not ours to end
 	err      error     // why it is not known to be gone
 	gone     bool
+}
+
+// A doubt is a delete that the service failed, or did not answer: until then, that it finds nothing proves nothing.
+type doubt struct {
+	until time.Time
+	why   error
 }
 
 func (c *cleanup) add(info Info) {
@@ -78,6 +84,18 @@ func (c *cleanup) add(info Info) {
 // isForeign reports whether an answer is about another sandbox that has the id by now.
 func (c *cleanup) isForeign(info Info) bool {
 	return c.mark.Nonce != "" && info.Mark.Nonce != "" && info.Mark.Nonce != c.mark.Nonce
+}
+
+// recall has c go on where earlier clean-ups of the same scope had to leave off: what they could not delete for certain
+// may be shown by no look and no list.
+func (c *cleanup) recall(doubts map[string]doubt) {
+	c.doubts = doubts
+	for id, d := range doubts {
+		known := slices.ContainsFunc(c.targets, func(t *target) bool { return t.info.ID == id })
+		if !known && time.Now().Before(d.until) {
+			c.add(Info{ID: id, Mark: c.mark})
+		}
+	}
 }
 
 func (c *cleanup) event(op Op, info Info, start time.Time, attempt int, err error, final bool) {
@@ -197,11 +215,11 @@ func (c *cleanup) step(ctx context.Context, t *target, round int) {
 		info.Mark = firstMark(info.Mark, t.info.Mark)
 		t.info = info
 	}
-	now := time.Now()
+	now, doubt := time.Now(), c.doubts[t.info.ID]
 	switch {
-	case absent && now.Before(t.doubt):
+	case absent && now.Before(doubt.until):
 		t.info.State = StateUnknown
-		t.err = fmt.Errorf("the service failed the delete or did not answer, and that it finds nothing now proves nothing until %s: %w", t.doubt.UTC().Format(time.RFC3339), t.refused)
+		t.err = fmt.Errorf("the service failed the delete or did not answer, and that it finds nothing now proves nothing until %s: %w", doubt.until.UTC().Format(time.RFC3339), doubt.why)
 	case absent && now.Sub(c.born) < c.caps.ReadLag:
 		c.early = true
 		t.accepted, t.err = false, errors.New("not found so soon after the create, which proves nothing")
@@ -230,7 +248,10 @@ func (c *cleanup) ask(ctx context.Context, t *target, round int) {
 	c.event(OpDelete, t.info, t.asked, round, err, false)
 	t.refused, t.accepted, t.deaf = err, err == nil, errors.Is(err, contain.ErrDeaf)
 	if api, _ := errors.AsType[*APIError](err); err != nil && (api == nil || api.Status >= 500 || api.Status == 0 && !api.Refused) {
-		t.doubt = time.Now().Add(c.caps.DeleteDoubt) // an answer that was lost may have been such a failure
+		if c.doubts == nil {
+			c.doubts = map[string]doubt{}
+		}
+		c.doubts[t.info.ID] = doubt{time.Now().Add(c.caps.DeleteDoubt), err} // an answer that was lost may have been such a failure
 	}
 	if errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermission) || errors.Is(err, ErrInvalid) || errors.Is(err, errors.ErrUnsupported) {
 		t.refusals++
@@ -303,15 +324,15 @@ func (c *cleanup) left(t *target) Info {
 	if t.gone { // by a look, and no list agrees
 		info.State = StateUnknown
 	}
-	end := c.ends
+	end, doubt := c.ends, c.doubts[info.ID].until
 	if end.IsZero() && !info.Deadline.IsZero() {
 		end = now.Add(info.Left() + c.caps.Lateness)
 	}
 	switch {
 	case info.State == StateDormant: // no lease runs on it
 		end = time.Time{}
-	case now.Before(t.doubt) && (t.absent || !end.IsZero()): // a machine without its record; the lease may be longer
-		end = laterOf(end, t.doubt)
+	case now.Before(doubt) && (t.absent || !end.IsZero()): // a machine without its record; the lease may be longer
+		end = laterOf(end, doubt)
 	}
 	info.Deadline, info.AsOf = end, now
 	return info

@@ -418,3 +418,42 @@ func TestWhatAnotherSandboxIsSeenToHaveTheIDOfIsGoneAndTheOtherIsNotDeleted(t *t
 		})
 	}
 }
+
+// The service fails every delete. The last ones drop the record, and the machine runs on until the platform finds it.
+func TestADeleteInDoubtIsNotForgottenByTheNextTry(t *testing.T) {
+	for name, tc := range map[string]struct {
+		create sandboxtest.Effect
+		well   int // deletes that work before
+	}{
+		"its sandbox":            {sandboxtest.EffectDone, 0},
+		"a twin":                 {sandboxtest.EffectTwin, 1},
+		"its sandbox and a twin": {sandboxtest.EffectTwin, 0},
+	} {
+		for what, again := range map[string]func(*sandbox.Manager) error{
+			"replay":   func(m *sandbox.Manager) error { return m.Replay(context.Background()) },
+			"shutdown": func(m *sandbox.Manager) error { return m.Shutdown(context.Background()) },
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				inWorld(t, kindNamed(t, "e2b"), sandbox.Config{Scope: sandbox.Scope{Window: 10 * mins}}, func(w *world) {
+					w.p.Behave(func(b *sandboxtest.Behaviour) { b.ListShowsDeleted = 0 }) // likewise
+					w.p.Fault(sandbox.OpCreate, sandboxtest.Fault{Effect: tc.create})
+					failed := sandboxtest.Fault{Err: sandboxtest.Status(503), Skip: tc.well, Times: -1}
+					w.p.Fault(sandbox.OpDelete, failed)
+					time.AfterFunc(2*mins, func() {
+						w.p.Heal()
+						failed.Skip = 0
+						w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true, Times: 2}, failed)
+					})
+					require.Error(t, w.m.WithSandbox(context.Background(), func(context.Context, sandbox.Sandbox) error {
+						time.Sleep(5 * sec) // or one is deleted twice
+						return nil
+					}))
+					w.p.Heal()
+					require.NotEmpty(t, w.p.Live())
+					require.NoError(t, again(w.m))
+					w.settle(nil)
+				})
+			})
+		}
+	}
+}

@@ -99,6 +99,7 @@ type life struct {
 	ends    time.Time  // when the lease ends it at the latest, by our clock
 	kept    bool
 	leak    *LeakError
+	doubts  map[string]doubt // deletes that the service failed, by id; of whoever ends the sandbox, one at a time
 }
 
 // newLife plans a scope and enters it into the Manager. It makes no request.
@@ -127,7 +128,7 @@ func (m *Manager) newLife(ctx context.Context, hasFn bool, opts []Option) (*life
 			Lifetime: (plan.HardEnd + time.Millisecond - 1).Truncate(time.Millisecond),
 		},
 	}
-	l.key = l.mark.Nonce
+	l.key, l.doubts = l.mark.Nonce, map[string]doubt{}
 	close(l.guarded)
 	close(l.beatsOver)
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(ctx, scopeKey{}, l))
@@ -318,6 +319,7 @@ func (l *life) cleanup(unknown error) *cleanup {
 	if l.info.ID != "" {
 		c.add(l.info)
 	}
+	c.recall(l.doubts)
 	return c
 }
 
