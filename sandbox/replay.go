@@ -18,6 +18,9 @@ import (
 // whose lease still runs by the service's own clock is waited for, at most Window and the service's lateness: if its
 // lease moves meanwhile, somebody keeps it, and the entry is left and reported. One whose create was not answered is
 // looked for until Capabilities.CommitDelay is over, counted from now, or found by its create, sent again: see [Repeater].
+// And since nobody knows when an owner died, nor whether a delete of his failed just before, what is not found proves
+// nothing for as long as a new sandbox may be missed (ReadLag) or a failed delete leaves in doubt (DeleteDoubt), counted
+// from now as well: a ctx that ends before leaves the entry.
 //
 // The error joins what could not be finished: a [*LeakError] for what may still run, and an error for each entry that
 // was kept. ctx bounds the whole; each sandbox has Config.CleanupTimeout.
@@ -33,7 +36,7 @@ func (m *Manager) Replay(ctx context.Context) error {
 	if m.cfg.Journal == nil {
 		return errors.Join(errs...)
 	}
-	r := &replay{m: m, settled: time.Now().Add(m.caps.CommitDelay + m.caps.ReadLag), leases: map[string]time.Time{}, kept: map[string]error{}}
+	r := &replay{m: m, began: time.Now(), leases: map[string]time.Time{}, kept: map[string]error{}, doubts: map[string]map[string]doubt{}}
 	for {
 		wait, broken := r.pass(ctx)
 		if wait <= 0 || sleep(ctx, wait) != nil {
@@ -51,12 +54,13 @@ const atOnce = 8
 
 // A replay works on the orphans of a journal, in as many passes as there is something to wait for.
 type replay struct {
-	m       *Manager
-	settled time.Time // what an unanswered create has made is visible by then
+	m     *Manager
+	began time.Time
 
 	mu     sync.Mutex
-	leases map[string]time.Time // by nonce: the end of a lease that was waited for, by the service's clock
-	kept   map[string]error     // by nonce: why an entry is still there
+	leases map[string]time.Time        // by nonce: the end of a lease that was waited for, by the service's clock
+	kept   map[string]error            // by nonce: why an entry is still there
+	doubts map[string]map[string]doubt // by nonce: what the passes before could not delete for certain
 }
 
 // pass goes over all orphans once and returns how long the next pass should wait; 0: there is nothing to wait for.
@@ -132,10 +136,14 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 		}
 		c.add(info)
 	}
-	if left := time.Until(r.settled); len(found) == 0 && e.ID == "" && left > 0 {
-		_, err = keep("its create was not answered, and may still appear")
+	if left := time.Until(r.settled(e)); len(found) == 0 && left > 0 {
+		_, err = keep("nothing of it is found, which proves nothing for another %v", left)
 		return left, err
 	}
+	if len(found) == 0 && e.ID != "" { // one look proves little: the clean-up looks again
+		c.add(Info{ID: e.ID, Mark: e.Mark})
+	}
+	c.recall(r.failed(e.Mark.Nonce))
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CleanupTimeout)
 	defer cancel()
 	if leak := c.run(ctx); leak != nil {
@@ -145,6 +153,25 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 		return keep("the sandbox is gone, but the entry cannot be removed: %w", err)
 	}
 	return 0, nil
+}
+
+// settled returns when it proves something that nothing is found of an entry.
+func (r *replay) settled(e Entry) time.Time {
+	caps, lag := r.m.caps, r.m.caps.ReadLag
+	if e.ID == "" {
+		lag += caps.CommitDelay
+	}
+	return r.began.Add(max(lag, caps.DeleteDoubt))
+}
+
+// failed returns the doubts about an entry, which is worked on once at a time.
+func (r *replay) failed(nonce string) map[string]doubt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.doubts[nonce] == nil {
+		r.doubts[nonce] = map[string]doubt{}
+	}
+	return r.doubts[nonce]
 }
 
 // lease remembers the end of a lease that is to be waited for, and returns the one that was, if one was.
@@ -175,8 +202,8 @@ func (r *replay) find(ctx context.Context, c *cleanup, e Entry) ([]Info, error) 
 	}
 	info, err := c.get(ctx, e.ID)
 	switch {
-	case errors.Is(err, ErrNotFound) || err == nil && info.State == StateGone: // one look proves little: the clean-up looks again
-		return []Info{{ID: e.ID, Mark: e.Mark, State: StateUnknown}}, nil
+	case errors.Is(err, ErrNotFound) || err == nil && info.State == StateGone:
+		return nil, nil
 	case err != nil:
 		return nil, err
 	}

@@ -141,6 +141,66 @@ func TestReplayLeavesOtherFleetsAndKeptSandboxesAlone(t *testing.T) {
 	})
 }
 
+func TestWhatAReplayFindsNothingOfIsInDoubtForAsLongAsAnOwnerMayHaveLeftItSo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind   sandboxtest.Kind
+		change func(*sandbox.Entry)
+		then   func(w *world, id string)
+	}{
+		"its owner died right after its create was answered": {kind: kind(func(c *sandbox.Capabilities) { c.ReadLag = 3 * sec }), then: func(w *world, _ string) {
+			w.p.Behave(func(b *sandboxtest.Behaviour) { b.GetMissesNew = 3 * sec })
+			w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectNone})
+			time.Sleep(sec)
+		}},
+		"its owner died of a delete that failed":                        {kind: kindNamed(t, "e2b"), then: orphan},
+		"likewise, of a sandbox that its create did not tell the id of": {kind: kindNamed(t, "e2b"), change: func(e *sandbox.Entry) { e.ID = "" }, then: orphan},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, tc.kind, sandbox.Config{}, func(w *world) {
+				id, _ := w.left(tc.change)
+				tc.then(w, id)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*sec)
+				defer cancel()
+				assert.Error(t, w.m.Replay(ctx), "too short to know")
+				assert.Len(t, w.journal.Entries(), 1)
+				require.NoError(t, w.m.Replay(context.Background()))
+				w.settle(nil)
+			})
+		})
+	}
+}
+
+// orphan deletes id so that its record is gone and its machine runs on.
+func orphan(w *world, id string) {
+	w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true})
+	require.Error(w.t, w.p.Delete(context.Background(), id))
+	require.NotEmpty(w.t, w.p.Live())
+}
+
+func TestADeleteThatFailedInOnePassOfAReplayIsInDoubtInTheNext(t *testing.T) {
+	inWorld(t, kindNamed(t, "e2b"), sandbox.Config{}, func(w *world) {
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		w.left(nil)
+		time.Sleep(70 * sec)
+		m := mark()
+		m.Fleet, m.Nonce = "ci", nonce(2)
+		_, err := w.p.Create(context.Background(), sandbox.CreateRequest{Mark: m, Window: 3 * mins})
+		require.NoError(t, err)
+		require.NoError(t, w.journal.Put(context.Background(), sandbox.Entry{Provider: w.p.Name(), Mark: m}))
+		w.journal.Abandon()
+		time.Sleep(170 * sec) // its lease is over in ten seconds, and the other's long since
+		failed := sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1}
+		w.p.Fault(sandbox.OpDelete, failed)
+		time.AfterFunc(2*mins, func() {
+			w.p.Heal()
+			w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true}, failed)
+			time.AfterFunc(40*sec, w.p.Heal)
+		})
+		require.NoError(t, w.m.Replay(context.Background()))
+		w.settle(nil)
+	})
+}
+
 func TestReplayTriesAgainWhatThisProcessCouldNotVerify(t *testing.T) {
 	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
 		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(500), Times: -1})
