@@ -25,14 +25,7 @@ import (
 // The error joins what could not be finished: a [*LeakError] for what may still run, and an error for each entry that
 // was kept. ctx bounds the whole; each sandbox has Config.CleanupTimeout.
 func (m *Manager) Replay(ctx context.Context) error {
-	var errs []error
-	for _, l := range m.lives() {
-		if l.lastLeak() != nil {
-			if leak := l.finish(ctx); leak != nil {
-				errs = append(errs, leak)
-			}
-		}
-	}
+	errs := m.tryAgain(ctx)
 	if m.cfg.Journal == nil {
 		return errors.Join(errs...)
 	}
@@ -49,8 +42,34 @@ func (m *Manager) Replay(ctx context.Context) error {
 	}
 }
 
-// atOnce is how many entries a replay works on side by side, so that one that hangs does not hold up the rest.
+// atOnce is how many sandboxes a replay works on side by side, so that one that hangs does not hold up the rest.
 const atOnce = 8
+
+// tryAgain ends what scopes of this process could not, and returns what is still left.
+func (m *Manager) tryAgain(ctx context.Context) (left []error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	work := make(chan *life)
+	for range atOnce {
+		wg.Go(func() {
+			for l := range work {
+				if leak := l.finish(ctx); leak != nil {
+					mu.Lock()
+					left = append(left, leak)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, l := range m.lives() {
+		if l.lastLeak() != nil {
+			work <- l
+		}
+	}
+	close(work)
+	wg.Wait()
+	return left
+}
 
 // A replay works on the orphans of a journal, in as many passes as there is something to wait for.
 type replay struct {

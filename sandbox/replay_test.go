@@ -215,6 +215,24 @@ func TestReplayTriesAgainWhatThisProcessCouldNotVerify(t *testing.T) {
 	})
 }
 
+func TestAReplayTriesManyLeaksAgainSideBySide(t *testing.T) {
+	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
+		var scopes sync.WaitGroup
+		for range 16 {
+			scopes.Go(func() { assert.Error(t, w.m.WithSandbox(context.Background(), ok)) })
+		}
+		scopes.Wait()
+		began := time.Now()
+		assert.Error(t, w.m.Replay(context.Background()))
+		assert.LessOrEqual(t, time.Since(began), 5*mins, "each has two minutes")
+		w.p.Heal()
+		assert.NoError(t, w.m.Replay(context.Background()))
+		w.settle(nil)
+	})
+}
+
 func TestReplayOfManyWaitsForAllLeasesAtOnce(t *testing.T) {
 	inWorld(t, everything(), sandbox.Config{}, func(w *world) {
 		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
