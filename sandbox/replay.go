@@ -20,7 +20,7 @@ import (
 // looked for until Capabilities.CommitDelay is over, counted from now, or found by its create, sent again: see [Repeater].
 // And since nobody knows when an owner died, nor whether a delete of his failed just before, what is not found proves
 // nothing for as long as a new sandbox may be missed (ReadLag) or a failed delete leaves in doubt (DeleteDoubt), counted
-// from now as well: a ctx that ends before leaves the entry.
+// from now as well. What ctx leaves no time to wait for is left at once.
 //
 // The error joins what could not be finished: a [*LeakError] for what may still run, and an error for each entry that
 // was kept. ctx bounds the whole; each sandbox has Config.CleanupTimeout.
@@ -32,7 +32,8 @@ func (m *Manager) Replay(ctx context.Context) error {
 	r := &replay{m: m, began: time.Now(), leases: map[string]time.Time{}, kept: map[string]error{}, doubts: map[string]map[string]doubt{}}
 	for {
 		wait, broken := r.pass(ctx)
-		if wait <= 0 || sleep(ctx, wait) != nil {
+		end, ends := ctx.Deadline() // to wait until then would be in vain
+		if wait <= 0 || ends && time.Until(end) <= wait || sleep(ctx, wait) != nil {
 			errs = append(errs, broken...)
 			for _, err := range r.kept {
 				errs = append(errs, err)

@@ -366,7 +366,7 @@ func TestSweepFinishesWhatADeadRunLeftInTheJournal(t *testing.T) {
 	b := newBench(t, e.env...)
 	j, err := journal.Open(b.journal())
 	require.NoError(t, err)
-	id := e.make(t, "ci", "dead.1", "a", 10*time.Hour, nil)
+	id := e.make(t, "ci", "dead.1", "a", 10*time.Hour, map[string]string{"keep": ""})
 	e.forget(t, id)
 	info, err := e.p.Get(t.Context(), id)
 	require.NoError(t, err)
@@ -376,8 +376,8 @@ func TestSweepFinishesWhatADeadRunLeftInTheJournal(t *testing.T) {
 		assert.Equal(t, 0, b.run("sweep", "-p", "e2b", "-f", "ci").code)
 		assert.Len(t, e.fake.Sandboxes(), 1)
 	})
-	require.NoError(t, j.Close()) // the owner is dead: its lock is gone
-	r := b.run("sweep", "-p", "e2b", "-f", "ci")
+	require.NoError(t, j.Close())                                     // the owner is dead: its lock is gone
+	r := b.run("sweep", "-p", "e2b", "-f", "ci", "--protect", "keep") // from the sweeper itself
 	assert.Equal(t, 0, r.code)
 	assert.Empty(t, e.fake.Sandboxes())
 	assert.Empty(t, b.spool())
@@ -388,19 +388,20 @@ func TestSweepEveryFinishesWhatARunThatDiesMeanwhileLeavesInTheJournal(t *testin
 	b := newBench(t, e.env...)
 	j, err := journal.Open(b.journal())
 	require.NoError(t, err)
-	id := e.make(t, "ci", "dead.1", "a", 10*time.Hour, nil)
+	id := e.make(t, "ci", "dead.1", "a", 10*time.Hour, map[string]string{"keep": ""})
 	info, err := e.p.Get(t.Context(), id)
 	require.NoError(t, err)
 	require.NoError(t, j.Put(t.Context(), sandbox.Entry{Provider: e.p.Name(), ID: id, Mark: info.Mark}))
-	cmd := b.command(t.Context(), "sweep", "-p", "e2b", "-f", "ci", "--every", "200ms")
+	cmd := b.command(t.Context(), "sweep", "-p", "e2b", "-f", "ci", "--every", "200ms", "--protect", "keep") // from the sweeper itself
 	var out watcher
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
 	out.await(t, "1 kept")
 	assert.Len(t, e.fake.Sandboxes(), 1, "its owner lives")
+	e.forget(t, id)
 	require.NoError(t, j.Close())
-	e.fake.Service().Advance(11 * time.Hour) // the lease has ended it
 	assert.Eventually(t, func() bool { return len(b.spool()) == 0 }, time.Minute, 50*time.Millisecond, "what is over is not kept in mind")
+	assert.Empty(t, e.fake.Sandboxes())
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	assert.NoError(t, cmd.Wait())
 }

@@ -161,7 +161,8 @@ func (c *sweepCmd) Run(w *world) error {
 	return nil
 }
 
-// replayTime is how long a pass works on what dead runs of this host left. What needs more, such as a lease that
+// replayTime is how long a pass works on what dead runs of this host left, beside the time that it takes on an account
+// until it proves anything that nothing is found: each replay counts that anew. What needs more, such as a lease that
 // still runs, is finished by the next one.
 const replayTime = 30 * time.Second
 
@@ -170,11 +171,12 @@ func (c *sweepCmd) replay(ctx context.Context, j *journal.Journal, cfg sweep.Con
 	if j == nil || c.DryRun {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, replayTime)
-	defer cancel()
 	leaks := make(chan error, len(cfg.Providers))
 	for _, p := range cfg.Providers {
 		go func() {
+			caps := p.Capabilities()
+			ctx, cancel := context.WithTimeout(ctx, replayTime+max(caps.DeleteDoubt, caps.CommitDelay+caps.ReadLag))
+			defer cancel()
 			m, err := sandbox.NewManager(p, sandbox.Config{Fleet: cfg.Fleet, Journal: j, Observers: cfg.Observers})
 			if err == nil {
 				err = m.Replay(ctx)
