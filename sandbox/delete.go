@@ -25,9 +25,9 @@ func Terminate(ctx context.Context, p Provider, id string) error {
 	c := &cleanup{p: p, caps: p.Capabilities()}
 	info := Info{ID: id}
 	if c.caps.GoneByList { // the list is asked for the nonce, which only a look can tell
-		if seen, err := c.get(ctx, id); err == nil {
-			info, c.mark = seen, seen.Mark
-			c.witness = c.mark != Mark{}
+		if seen, err := c.first(ctx, id); err == nil {
+			info = seen
+			c.learn(info)
 		}
 	}
 	c.add(info)
@@ -84,6 +84,26 @@ func (c *cleanup) add(info Info) {
 // isForeign reports whether an answer is about another sandbox that has the id by now.
 func (c *cleanup) isForeign(info Info) bool {
 	return c.mark.Nonce != "" && info.Mark.Nonce != "" && info.Mark.Nonce != c.mark.Nonce
+}
+
+// first looks at what is to be deleted, again while that fails and may yet do better, for a quarter of the budget.
+func (c *cleanup) first(ctx context.Context, id string) (Info, error) {
+	deadline, _ := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/4)
+	defer cancel()
+	for try := 1; ; try++ {
+		info, err := c.get(ctx, id)
+		if err == nil || errors.Is(err, ErrNotFound) || refuses(err) || sleep(ctx, c.pause(ctx, try, retryAfter(err), 0)) != nil {
+			return info, err
+		}
+	}
+}
+
+// learn takes the mark from a look, where nobody has told it and List is to be asked for it.
+func (c *cleanup) learn(info Info) {
+	if c.caps.GoneByList && c.mark == (Mark{}) && info.Mark != (Mark{}) {
+		c.mark, c.witness = info.Mark, true
+	}
 }
 
 // recall has c go on where earlier clean-ups of the same scope had to leave off: what they could not delete for certain
@@ -207,6 +227,7 @@ func (c *cleanup) step(ctx context.Context, t *target, round int) {
 	start := time.Now()
 	info, err := c.get(ctx, t.info.ID)
 	if err == nil {
+		c.learn(info)
 		t.foreign = c.isForeign(info)
 	}
 	absent := errors.Is(err, ErrNotFound) || err == nil && (info.State == StateGone || t.foreign)
@@ -253,9 +274,14 @@ func (c *cleanup) ask(ctx context.Context, t *target, round int) {
 		}
 		c.doubts[t.info.ID] = doubt{time.Now().Add(c.caps.DeleteDoubt), err} // an answer that was lost may have been such a failure
 	}
-	if errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermission) || errors.Is(err, ErrInvalid) || errors.Is(err, errors.ErrUnsupported) {
+	if refuses(err) {
 		t.refusals++
 	}
+}
+
+// refuses reports whether err is an answer that another try will not change.
+func refuses(err error) bool {
+	return errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrPermission) || errors.Is(err, ErrInvalid) || errors.Is(err, errors.ErrUnsupported)
 }
 
 func (c *cleanup) get(ctx context.Context, id string) (Info, error) {

@@ -457,3 +457,57 @@ func TestADeleteInDoubtIsNotForgottenByTheNextTry(t *testing.T) {
 		}
 	}
 }
+
+// A hiding account is one whose looks fail until some time, show the sandbox for ten seconds, and then miss it. Its deletes
+// have no effect at first.
+type hiding struct {
+	*sandboxtest.Provider
+	shows, works time.Time
+}
+
+func (h hiding) Unwrap() sandbox.Provider { return h.Provider }
+
+func (h hiding) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	switch now := time.Now(); {
+	case now.Before(h.shows):
+		return sandbox.Info{}, sandboxtest.Status(503)
+	case now.Before(h.shows.Add(10 * sec)):
+		return h.Provider.Get(ctx, id)
+	}
+	return sandbox.Info{}, sandboxtest.Status(404)
+}
+
+func (h hiding) Delete(ctx context.Context, id string) error {
+	if time.Now().Before(h.works) {
+		return nil
+	}
+	return h.Provider.Delete(ctx, id)
+}
+
+func TestTerminateAsksTheListsAlsoWhereItsFirstLookFails(t *testing.T) {
+	for name, fails := range map[string]time.Duration{"once": 10 * time.Millisecond, "for a while": 20 * sec, "for longer than it waits with the delete": 40 * sec} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caps := sandboxtest.Everything()
+				caps.GoneByList = true
+				p := hiding{sandboxtest.New(caps), time.Now().Add(fails), time.Now().Add(mins)}
+				id := make1(t, p.Provider)
+				require.NoError(t, sandbox.Terminate(context.Background(), p, id))
+				assert.Empty(t, p.Live())
+			})
+		})
+	}
+}
+
+func TestTerminateDoesNotWaitForLooksThatDoNotWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caps := sandboxtest.Everything()
+		caps.GoneByList = true
+		p := sandboxtest.New(caps)
+		id := make1(t, p)
+		p.Fault(sandbox.OpGet, sandboxtest.Fault{Err: sandboxtest.Status(503), Times: -1})
+		_, found := errors.AsType[*sandbox.LeakError](sandbox.Terminate(context.Background(), p, id))
+		assert.True(t, found)
+		assert.Empty(t, p.Live(), "deleted, although nobody can see that")
+	})
+}
