@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"sync/atomic"
-
 	"strings"
 	"sync/atomic"
 	"testing"

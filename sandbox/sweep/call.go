@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/contain"
@@ -103,17 +104,27 @@ func (p *paced) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox.In
 }
 
 // A sole is an account whose lists show nothing but one sandbox. [sandbox.Terminate] deletes all that carries its mark,
-// which is right for what a repeated create has made and wrong for a copy that somebody else keeps.
+// which is right for what a repeated create has made and wrong for a copy that somebody else keeps. And where it begins
+// with a look, for the mark that its lists are to be asked for, it is given the one that the pass has just had.
 type sole struct {
 	*paced
-	id string
+	info  sandbox.Info
+	begun *atomic.Bool
+}
+
+// Get implements [sandbox.Provider].
+func (s sole) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	if s.Capabilities().GoneByList && !s.begun.Swap(true) {
+		return s.info, nil
+	}
+	return s.paced.Get(ctx, id)
 }
 
 // List implements [sandbox.Provider].
 func (s sole) List(ctx context.Context, f sandbox.Filter) iter.Seq2[sandbox.Info, error] {
 	return func(yield func(sandbox.Info, error) bool) {
 		for info, err := range s.paced.List(ctx, f) {
-			if (err != nil || info.ID == s.id) && !yield(info, err) {
+			if (err != nil || info.ID == s.info.ID) && !yield(info, err) {
 				return
 			}
 		}

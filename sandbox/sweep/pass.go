@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandglass-dev/sandglass/internal/contain"
@@ -242,10 +243,12 @@ func (p *pass) take(it *item) bool {
 
 // delete ends one sandbox and sees that it is gone. If the account's rate limit has eaten its time, it gets another.
 func (p *pass) delete(ctx, item context.Context, it *item) {
-	target := sole{p.a.p, it.look.info.ID}
-	err := sandbox.Terminate(item, target, it.look.info.ID)
+	err := p.terminate(item, it)
 	for try := 2; try <= 3 && errors.Is(err, sandbox.ErrRateLimited) && p.a.p.wait(ctx) == nil; try++ {
-		err = p.retry(ctx, target)
+		if contain.Sleep(ctx, p.a.caps.DeleteDoubt) != nil { // the next try knows nothing of a delete that failed in this one
+			break
+		}
+		err = p.retry(ctx, it)
 	}
 	leak, _ := errors.AsType[*sandbox.LeakError](err)
 	switch {
@@ -258,10 +261,14 @@ func (p *pass) delete(ctx, item context.Context, it *item) {
 	}
 }
 
-func (p *pass) retry(ctx context.Context, target sole) error {
+func (p *pass) retry(ctx context.Context, it *item) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.itemTimeout(p.a.caps))
 	defer cancel()
-	return sandbox.Terminate(ctx, target, target.id)
+	return p.terminate(ctx, it)
+}
+
+func (p *pass) terminate(ctx context.Context, it *item) error {
+	return sandbox.Terminate(ctx, sole{p.a.p, it.look.info, new(atomic.Bool)}, it.look.info.ID)
 }
 
 // pending reports whether a delete that was accepted and is not done is still the service's affair. Some take hours.

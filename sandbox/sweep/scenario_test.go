@@ -552,6 +552,53 @@ func TestWhatNoListAgreesToBeGoneIsNamedByItsID(t *testing.T) {
 	})
 }
 
+func TestTheListsAreAskedForTheMarkThatThePassHasSeen(t *testing.T) {
+	inWorld(t, func(c *sandbox.Capabilities) { c.GoneByList = true }, func(w *world) {
+		ids := w.make(1)
+		time.Sleep(10 * time.Minute)
+		works := time.Now().Add(time.Minute)
+		var looks atomic.Int32
+		w.onGet = func(context.Context, string) error {
+			if looks.Add(1) > 1 { // all but the pass's own
+				return sandboxtest.Status(404)
+			}
+			return nil
+		}
+		w.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectNone, Times: -1})
+		time.AfterFunc(time.Until(works), w.Heal)
+		r, err := w.sweeper().Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, sweep.Deleted, w.item(r, ids[0]).Outcome)
+		assert.Empty(t, w.there(ids...))
+	})
+}
+
+func TestADeleteInDoubtIsNotForgottenWhenTheRateLimitHasEatenItsTime(t *testing.T) {
+	inWorld(t, func(c *sandbox.Capabilities) { c.DeleteDoubt = 90 * time.Second }, func(w *world) {
+		ids := w.make(1)
+		time.Sleep(10 * time.Minute)
+		began := time.Now()
+		w.onGet = func(context.Context, string) error {
+			if d := time.Since(began); d > 0 && d < 2*time.Minute { // all but the pass's own
+				return sandboxtest.Status(429)
+			}
+			return nil
+		}
+		w.onDelete = func(context.Context, string) error {
+			time.Sleep(time.Millisecond)
+			if time.Since(began) < 90*time.Second {
+				return sandboxtest.Status(503)
+			}
+			return nil
+		}
+		w.Fault(sandbox.OpDelete, sandboxtest.Fault{Effect: sandboxtest.EffectOrphan, Err: sandboxtest.Status(500), After: true})
+		r, err := w.sweeper().Sweep(w.t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, sweep.Deleted, w.item(r, ids[0]).Outcome)
+		assert.Empty(t, w.there(ids...))
+	})
+}
+
 func TestI19AnOwnersRecordIsNotNeeded(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		ids := w.make(2)
