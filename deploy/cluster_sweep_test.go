@@ -77,7 +77,7 @@ func TestAPassOfTheCronJobEndsWhatIsPastItsEndAndSparesTheRest(t *testing.T) {
 	uid := s.podsOf(orphaned, "Running")
 	s.do("DELETE", s.path("Job", orphaned), object{"propagationPolicy": "Orphan"}, nil)
 	s.do("PATCH", s.path("Job", suspended), object{"spec": object{"suspend": true}}, nil)
-	s.eventually(30*time.Second, "the Job is gone and its pod is not, and the other has no pod and no end", func() bool {
+	s.eventually(90*time.Second, "the Job is gone and its pod is not, and the other has no pod and no end", func() bool {
 		return s.status(s.path("Job", orphaned)) == 404 && len(s.processes(uid...)) == 1 && len(s.pods("job-name="+suspended)) == 0
 	})
 	runners := s.runners()
@@ -103,7 +103,7 @@ func TestAPassOfTheCronJobEndsWhatIsPastItsEndAndSparesTheRest(t *testing.T) {
 	t.Run("and under too few rights it fails, and says so", func(t *testing.T) {
 		s := s.with(t)
 		s.do("DELETE", s.path("RoleBinding", "sandglass-sweep"), nil, nil)
-		s.eventually(10*time.Second, "it counts", func() bool { return !s.may("sandglass-sweep", "list", "batch", "jobs", "") })
+		s.eventually(time.Minute, "it counts", func() bool { return !s.may("sandglass-sweep", "list", "batch", "jobs", "") })
 		code, said := s.once(s.fromCronJob("blind"))
 		assert.Equal(t, 1, code, said)
 		assert.Contains(t, said, "jobs.batch is forbidden")

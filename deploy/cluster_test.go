@@ -361,7 +361,7 @@ const (
 func (s *site) runners() []pod {
 	s.t.Helper()
 	var pods []pod
-	s.eventually(90*time.Second, "two runners are ready", func() bool {
+	s.eventually(3*time.Minute, "two runners are ready", func() bool {
 		pods = s.pods(isRunner)
 		return len(pods) == 2 && pods[0].ready() && pods[1].ready()
 	})
@@ -477,7 +477,7 @@ func (s *site) occupy(p pod, tasks int) (uids []string) {
 			s.t.Logf("a task of %s is over, after the test's own end: %t: %d %+v %v", p.Metadata.Name, ctx.Err() != nil, code, a, err)
 		})
 	}
-	s.eventually(time.Minute, "the sandboxes run their tasks", func() bool {
+	s.eventually(2*time.Minute, "the sandboxes run their tasks", func() bool {
 		uids = s.sandboxes(p.Metadata.UID)
 		n := 0
 		for _, process := range s.processes(uids...) {
