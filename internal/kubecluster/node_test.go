@@ -65,9 +65,13 @@ func TestOnANodeAPodRunsAndAllJudgesSeeIt(t *testing.T) {
 func TestOnANodeALeaseEndsAProcessThatIgnoresSIGTERM(t *testing.T) {
 	c := node.get(t)
 	ns := c.Namespace(t)
-	create(t, c, ns, "one", 8, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
-	eventually(t, "a running pod", func() bool { return pod(t, c, ns).Status.Phase == "Running" })
-	uid := pod(t, c, ns).Metadata.UID
+	create(t, c, ns, "one", 40, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+	var uid string // of the look that saw it run: by the next one it may be gone
+	eventually(t, "a running pod", func() bool {
+		p := pod(t, c, ns)
+		uid = p.Metadata.UID
+		return p.Status.Phase == "Running"
+	})
 	require.NotEmpty(t, running(t, c, uid))
 	eventually(t, "nothing", func() bool { return empty(t, c, ns) })
 	assert.Empty(t, running(t, c, uid))
@@ -113,7 +117,7 @@ func TestATestReachesAPodAndAPodReachesTheAPIServerWithItsToken(t *testing.T) {
 	eventually(t, "a running pod", func() bool { return pod(t, c, ns).Status.Phase == "Running" })
 	var said string
 	eventually(t, "an answer", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		conn, err := c.DialContext(ctx, "tcp", pod(t, c, ns).Status.PodIP+":8080")
 		if err != nil {

@@ -23,7 +23,7 @@ func TestAPuppetHasHundredsOfPodsRunAndEndAtTheirJobsDeadline(t *testing.T) {
 	for worker := range 10 {
 		all.Go(func() {
 			for i := range n / 10 {
-				assert.NoError(t, c.Do(ctx, "POST", jobs(ns), sleeper(fmt.Sprintf("job-%d-%d", worker, i), 40, "sleep", "100"), nil))
+				assert.NoError(t, c.Do(ctx, "POST", jobs(ns), sleeper(fmt.Sprintf("job-%d-%d", worker, i), 120, "sleep", "300"), nil))
 			}
 		})
 	}
