@@ -129,7 +129,7 @@ func engine(t *testing.T) (sandbox.Provider, string) {
 	t.Helper()
 	p, err := docker.FromEnv()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		_, err = p.Check(ctx)
 		cancel()
 	}

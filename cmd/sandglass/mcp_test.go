@@ -202,7 +202,7 @@ func hear(t *testing.T, s *server) string {
 
 func TestMcpFinishesWhatAKilledServerLeftAtTheNextStart(t *testing.T) {
 	service, b := emulator(t)
-	args := []string{"-p", "e2b", "-f", "agents", "--window", "20s", "--beat", "5s"}
+	args := []string{"-p", "e2b", "-f", "agents", "--window", "2m", "--beat", "5s"}
 	s := b.serve(t, args...)
 	session := s.connect(t, protocols[0])
 	_, err := tool(t.Context(), session, "run_command", sh("true"))
@@ -344,7 +344,7 @@ func TestMcpKilledAtRandomPointsLeavesNothingOnDocker(t *testing.T) {
 		fleets = append(fleets, fleet)
 	}
 	for _, fleet := range fleets {
-		requireGone(t, p, fleet, removal)
+		requireGone(t, p, fleet, window+removal)
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 
 // The windows of these tests are short; a busy machine needs some time to remove a container.
 const (
-	window  = 15 * time.Second
-	removal = 45 * time.Second
+	window  = 30 * time.Second
+	removal = 90 * time.Second
 )
 
 // fleetOf returns a fleet of the test's own: the engine is shared.
@@ -48,7 +48,7 @@ func dies(t *testing.T, pid string) {
 		}
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		return strings.HasPrefix(rest, "Z") // nobody may be there to wait for it
-	}, 20*time.Second, 20*time.Millisecond, "process %d lives on", n)
+	}, 30*time.Second, 20*time.Millisecond, "process %d lives on", n)
 }
 
 // until waits for a file and returns what is in it.
@@ -266,6 +266,7 @@ func TestNoKeyIsInAProcessTitleOrAnOutput(t *testing.T) {
 }
 
 func TestRunKilledByItsOwnProgramLeavesNothingAfterTheWindow(t *testing.T) {
+	const window = 75 * time.Second // more than two processes may take to die
 	p, host := engine(t)
 	b := newBench(t, host)
 	fleet := fleetOf(t)
