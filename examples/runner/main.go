@@ -49,7 +49,7 @@ func main() {
 	grace := flag.Duration("grace", time.Minute, "time to delete all sandboxes after SIGTERM; less than the pod's own")
 	flag.Parse()
 
-	p, err := cluster()
+	p, err := cluster(*window)
 	var m *sandbox.Manager
 	if err == nil {
 		m, err = sandbox.NewManager(p, sandbox.Config{
@@ -73,10 +73,16 @@ func main() {
 	}
 }
 
-// cluster returns the one that this process runs in, or that of KUBECONFIG, with this process as owner of what it makes.
-func cluster() (*kubernetes.Provider, error) {
-	var cfg kubernetes.Config
-	var err error
+// cluster returns that of KUBECONFIG, or the one that this process runs in, with this process as owner of what it makes.
+func cluster(window time.Duration) (*kubernetes.Provider, error) {
+	cfg, err := config(window)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.New(cfg)
+}
+
+func config(window time.Duration) (cfg kubernetes.Config, err error) {
 	switch file := os.Getenv("KUBECONFIG"); {
 	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		if cfg, err = kubernetes.InCluster(); err == nil && cfg.Owner.Pod == "" {
@@ -85,16 +91,13 @@ func cluster() (*kubernetes.Provider, error) {
 		cfg.Owner.Reference, cfg.Owner.Container = true, os.Getenv("CONTAINER_NAME")
 	case file != "":
 		cfg, err = kubernetes.FromKubeconfig(file)
-		cfg.Owner.Lease = time.Minute
+		cfg.Owner.Lease = max(time.Minute, window) // it is renewed with the beats, of which a window has three
 	default:
 		err = errors.New("neither in a cluster, nor is there KUBECONFIG")
 	}
-	if err != nil {
-		return nil, err
-	}
 	cfg.Offline = map[string]string{"agent-runner/network": "none"} // which a NetworkPolicy selects
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return kubernetes.New(cfg)
+	return cfg, err
 }
 
 // serve answers until a signal comes, and returns when every sandbox is gone or grace is over.

@@ -186,10 +186,31 @@ func TestAShutdownRefusesTasksAndEndsThoseUnderWay(t *testing.T) {
 	})
 }
 
-func TestTheProgramSaysWhatItLacks(t *testing.T) {
+// kubeconfig writes one, and returns its name.
+func kubeconfig(t *testing.T) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "kube.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
 		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}], "users": [{"name": "u", "user": {"token": "t"}}]}`), 0o600))
+	return file
+}
+
+func TestALeaseOutsideOfTheClusterIsNeverShorterThanTheWindow(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", kubeconfig(t))
+	for window, want := range map[time.Duration]time.Duration{
+		15 * time.Second: time.Minute,
+		time.Minute:      time.Minute,
+		10 * time.Minute: 10 * time.Minute, // with a beat of 200 s a Lease of a minute would say for most of it that nobody lives
+	} {
+		cfg, err := config(window)
+		require.NoError(t, err)
+		assert.Equal(t, want, cfg.Owner.Lease, window)
+	}
+}
+
+func TestTheProgramSaysWhatItLacks(t *testing.T) {
+	file := kubeconfig(t)
 	for name, tt := range map[string]struct {
 		args, env []string
 		code      int
