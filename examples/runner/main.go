@@ -5,16 +5,18 @@
 //	curl --data 'make test' http://agent-runner/tasks?offline  # without a way out to the network
 //
 // In a pod it uses the pod's service account, and names the pod as the sandboxes' owner, so that the cluster removes them with
-// it. Elsewhere it uses the cluster of KUBECONFIG, and keeps a Lease there that says that it lives:
+// it. Where KUBECONFIG is set it uses that cluster instead, and keeps a Lease there that says that it lives. A context without a
+// namespace means "default"; SANDGLASS_NAMESPACE goes before it:
 //
 //	kubectl config view --raw --minify --flatten -o json >kube.json
-//	KUBECONFIG=kube.json go run ./examples/runner -fleet ci-agents
+//	KUBECONFIG=kube.json SANDGLASS_NAMESPACE=agents go run ./examples/runner -fleet ci-agents
 //
 // SIGTERM ends all tasks and their sandboxes. The exit code is 0 if none is left then, 1 if some may be, which their leases
 // end, or if it could not start; 2 for wrong flags.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -82,19 +84,21 @@ func cluster(window time.Duration) (*kubernetes.Provider, error) {
 	return kubernetes.New(cfg)
 }
 
+// config makes no request.
 func config(window time.Duration) (cfg kubernetes.Config, err error) {
 	switch file := os.Getenv("KUBECONFIG"); {
+	case file != "": // somebody means that cluster, also in a pod of another
+		cfg, err = kubernetes.FromKubeconfig(file)
+		cfg.Owner.Lease = max(time.Minute, window) // it is renewed with the beats, of which a window has three
 	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		if cfg, err = kubernetes.InCluster(); err == nil && cfg.Owner.Pod == "" {
 			err = errors.New("POD_NAME and POD_UID are not set, by which sandboxes name this pod as their owner")
 		}
 		cfg.Owner.Reference, cfg.Owner.Container = true, os.Getenv("CONTAINER_NAME")
-	case file != "":
-		cfg, err = kubernetes.FromKubeconfig(file)
-		cfg.Owner.Lease = max(time.Minute, window) // it is renewed with the beats, of which a window has three
 	default:
 		err = errors.New("neither in a cluster, nor is there KUBECONFIG")
 	}
+	cfg.Namespace = cmp.Or(os.Getenv("SANDGLASS_NAMESPACE"), cfg.Namespace)
 	cfg.Offline = map[string]string{"agent-runner/network": "none"} // which a NetworkPolicy selects
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return cfg, err

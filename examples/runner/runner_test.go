@@ -209,6 +209,22 @@ func TestALeaseOutsideOfTheClusterIsNeverShorterThanTheWindow(t *testing.T) {
 	}
 }
 
+func TestAKubeconfigGoesBeforeThePodAndANamedNamespaceBeforeBoth(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "2")
+	t.Setenv("KUBECONFIG", kubeconfig(t))
+	t.Setenv("SANDGLASS_NAMESPACE", "")
+	cfg, err := config(time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, "https://127.0.0.1:1", cfg.BaseURL)
+	assert.Equal(t, "default", cfg.Namespace)
+	assert.False(t, cfg.Owner.Reference, "this pod is none of that cluster's")
+	t.Setenv("SANDGLASS_NAMESPACE", "agents")
+	cfg, err = config(time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, "agents", cfg.Namespace)
+}
+
 func TestTheProgramSaysWhatItLacks(t *testing.T) {
 	file := kubeconfig(t)
 	for name, tt := range map[string]struct {
@@ -231,7 +247,7 @@ func TestTheProgramSaysWhatItLacks(t *testing.T) {
 			defer cancel()
 			cmd := exampletest.Command(ctx, t, append([]string{"-listen", "127.0.0.1:0"}, tt.args...)...)
 			for _, v := range cmd.Env {
-				if strings.HasPrefix(v, "KUBE") {
+				if strings.HasPrefix(v, "KUBE") || strings.HasPrefix(v, "SANDGLASS_NAMESPACE=") {
 					continue
 				}
 				tt.env = append(tt.env, v)
