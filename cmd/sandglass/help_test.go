@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/emulate"
+	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/settings"
 )
 
 // examples returns the command lines that a command's help shows as examples.
@@ -89,6 +90,19 @@ func runExample(t *testing.T, dir string, env []string, line string) {
 	}
 	assert.NoError(t, cmd.Wait(), "%s%s", &out, &errs)
 	assert.NotEmpty(t, out.String()+errs.String()+strings.Repeat("-o", strings.Count(line, "-o ")))
+}
+
+func TestTheReadmeNamesEveryVariableOfAnAccount(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, kind := range settings.Kinds() {
+		for _, v := range settings.Variables(kind) {
+			assert.Contains(t, string(readme), "`"+v+"`", kind)
+		}
+	}
+	for _, v := range []string{"KUBECONFIG", "SANDGLASS_NAMESPACE"} { // of a provider that is found by none of its variables
+		assert.Contains(t, newBench(t).run("--help").stdout, v)
+	}
 }
 
 func TestHelpFitsATerminalOf110Columns(t *testing.T) {

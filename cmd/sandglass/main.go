@@ -41,7 +41,8 @@ type commands struct {
 const description = `Sandglass gives every cloud sandbox a life with an end.
 
 Accounts come from the environment variables that the providers' official SDKs read (E2B_API_KEY, DAYTONA_API_KEY, DOCKER_HOST
-and so on); "sandglass doctor" says which it found. Keys are never arguments.`
+and so on); "sandglass doctor" says which it found. Keys are never arguments. A Kubernetes cluster is always named with --provider: it is
+that of KUBECONFIG, else the pod's own; SANDGLASS_NAMESPACE goes before the namespace of its context, which is "default" if it names none.`
 
 // A world is what a command gets of its process.
 type world struct {

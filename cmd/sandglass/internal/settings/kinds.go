@@ -15,8 +15,11 @@ import (
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
-// VercelURL is the one variable here that no SDK reads: Vercel's has none for its address, and the emulator needs one.
+// VercelURL is a variable that no SDK reads: Vercel's has none for its address, and the emulator needs one.
 const VercelURL = "SANDGLASS_VERCEL_URL"
+
+// kubeNamespace is one that kubectl does not read: its contexts name a namespace, or mean the one called default.
+const kubeNamespace = "SANDGLASS_NAMESPACE"
 
 // A kind is a provider that the command knows.
 type kind struct {
@@ -95,7 +98,7 @@ func kinds() []kind {
 		},
 		{
 			// Whoever runs in a pod, or works on a cluster, need not want his sandboxes there: it has to be named.
-			name: "kubernetes", variables: []string{"KUBECONFIG"},
+			name: "kubernetes", variables: []string{"KUBECONFIG", kubeNamespace},
 			fromEnv: func(func(string) string) (sandbox.Provider, error) { return provider(kubernetes.FromEnv()) },
 			named: func(name string, getenv func(string) string) (sandbox.Provider, error) {
 				cfg, err := kubernetes.InCluster()
@@ -105,7 +108,7 @@ func kinds() []kind {
 				if err != nil {
 					return nil, err
 				}
-				cfg.Name = name
+				cfg.Name, cfg.Namespace = name, cmp.Or(getenv(kubeNamespace), cfg.Namespace)
 				return provider(kubernetes.New(cfg))
 			},
 		},

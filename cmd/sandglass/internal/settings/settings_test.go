@@ -1,6 +1,11 @@
 package settings_test
 
 import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +29,7 @@ func load(t *testing.T, text string, env map[string]string) (*settings.Settings,
 func TestEveryProviderCanHaveASecondAccount(t *testing.T) {
 	env := map[string]string{
 		"K_E2B": "e2b_5afe5afe5afe5afe5afe5afe5afe5afe5afe5afe", "K_DAYTONA": "dtn_5afe", "K_VERCEL": "5afe5afe", "K_TEAM": "team_1", "K_PROJECT": "prj_1",
-		"K_BOAT": "boat_5afe", "K_KUBE": kubeconfig(t), "K_DOCKER": "unix:///nowhere/docker.sock", "K_MODAL": "ak-5afe", "K_MODAL_SECRET": "as-5afe",
+		"K_BOAT": "boat_5afe", "K_KUBE": kubeconfig(t, "https://127.0.0.1:6443", nil), "K_DOCKER": "unix:///nowhere/docker.sock", "K_MODAL": "ak-5afe", "K_MODAL_SECRET": "as-5afe",
 		"E2B_DOMAIN": "of.the.default.account",
 	}
 	s, err := load(t, `{"accounts": {
@@ -55,12 +60,43 @@ func TestEveryProviderCanHaveASecondAccount(t *testing.T) {
 	assert.Subset(t, s.Names(), []string{"a-boat", "a-daytona", "a-docker", "a-e2b", "a-modal", "a-vercel"})
 }
 
-// kubeconfig returns the name of a file that names a cluster and a user.
-func kubeconfig(t *testing.T) string {
+func TestAnAccountOfAClusterHasTheNamespaceThatIsNamed(t *testing.T) {
+	var asked []string
+	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer api.Close()
+	env := map[string]string{"K_KUBE": kubeconfig(t, api.URL, api.Certificate()), "K_NAMESPACE": "agents", "SANDGLASS_NAMESPACE": "of-the-default-account"}
+	s, err := load(t, `{"accounts": {
+		"named": {"provider": "kubernetes", "KUBECONFIG": "K_KUBE", "SANDGLASS_NAMESPACE": "K_NAMESPACE"},
+		"bare":  {"provider": "kubernetes", "KUBECONFIG": "K_KUBE"}
+	}}`, env)
+	require.NoError(t, err)
+	for name, namespace := range map[string]string{"named": "agents", "bare": "default"} {
+		a, err := s.Open(name)
+		require.NoError(t, err)
+		asked = nil
+		for _, err := range a.List(t.Context(), sandbox.Filter{Fleet: "ci"}) {
+			require.Error(t, err)
+		}
+		require.NotEmpty(t, asked)
+		for _, path := range asked {
+			assert.Contains(t, path, "/namespaces/"+namespace+"/", name)
+		}
+	}
+}
+
+// kubeconfig returns the name of a file that names a cluster, by its address and its certificate if that is not nil, and a user.
+func kubeconfig(t *testing.T, server string, cert *x509.Certificate) string {
 	t.Helper()
+	ca := ""
+	if cert != nil {
+		ca = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
+	}
 	name := filepath.Join(t.TempDir(), "kube.json")
 	require.NoError(t, os.WriteFile(name, []byte(`{
-		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],
+		"clusters": [{"name": "c", "cluster": {"server": "`+server+`", "certificate-authority-data": "`+ca+`"}}],
 		"users": [{"name": "u", "user": {"token": "5afe"}}],
 		"contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
 		"current-context": "x"
