@@ -54,7 +54,8 @@ knows nothing of it, and --end-dead then ends it when its owner is dead.
 
 A single pass knows residue only by its hard end or the journal: what is merely paused or stopped takes two passes of one process, so
 let --every run where such things happen. Nor can it know by the cluster that an owner is dead: that has to be seen twice, 30 s apart, of
-a sandbox that is more than a minute old. So --every 20s --end-dead is the form for a cluster, and a single pass ends what is past its hard end.
+a sandbox that is more than a minute old, and that was so already when its owner's container began anew, if that is the proof: a younger
+one ends by its lease. So --every 20s --end-dead is the form for a cluster, and a single pass ends what is past its hard end.
 
 Exit code: 0 if nothing is left to do, 1 if something was left, capped or could not be seen, 2 if the settings are wrong. With --every
 the command ends at SIGINT or SIGTERM with 0, and tells of each pass. Traces and metrics go where the standard OTEL environment
