@@ -40,6 +40,8 @@ const (
 	taskGrace      = 5 * time.Second // for a task to end when it has been told to
 )
 
+const readTimeout = 30 * time.Second // until a request is there, its script included
+
 func main() {
 	listen := flag.String("listen", ":8080", "where to serve")
 	fleet := flag.String("fleet", "", "the name for what one sweeper looks after; required")
@@ -104,6 +106,11 @@ func config(window time.Duration) (cfg kubernetes.Config, err error) {
 	return cfg, err
 }
 
+// server returns one that waits for no request without end. Its limit is for reading: a task may take longer.
+func server(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: readTimeout, IdleTimeout: time.Minute}
+}
+
 // serve answers until a signal comes, and returns when every sandbox is gone or grace is over.
 func serve(ctx context.Context, p *kubernetes.Provider, m *sandbox.Manager, r *runner, listen string, grace time.Duration) error {
 	if _, err := p.Check(ctx); err != nil { // now, rather than with the first task
@@ -115,7 +122,7 @@ func serve(ctx context.Context, p *kubernetes.Provider, m *sandbox.Manager, r *r
 	}
 	ctx, stop := sandbox.ShutdownOnSignal(ctx, m, grace, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := &http.Server{Handler: r.routes(ctx.Done()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	s := server(r.routes(ctx.Done()))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	fmt.Printf("runner: serves %s on %s\n", p.Name(), l.Addr())

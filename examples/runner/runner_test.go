@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandglass-dev/sandglass/examples/internal/exampletest"
+	"github.com/sandglass-dev/sandglass/internal/memnet"
 	"github.com/sandglass-dev/sandglass/sandbox"
 	"github.com/sandglass-dev/sandglass/sandbox/sandboxtest"
 )
@@ -28,6 +31,7 @@ type bench struct {
 	p        *sandboxtest.Provider
 	m        *sandbox.Manager
 	h        http.Handler
+	slots    chan struct{}
 	stopping chan struct{}
 }
 
@@ -42,7 +46,8 @@ func newBench(t *testing.T, tasks int) *bench {
 		Scope: sandbox.Scope{Window: time.Minute, MaxLifetime: limit},
 	})
 	require.NoError(t, err)
-	b.h = newRunner(b.m, tasks, overdue(limit)).routes(b.stopping)
+	r := newRunner(b.m, tasks, overdue(limit))
+	b.h, b.slots = r.routes(b.stopping), r.slots
 	return b
 }
 
@@ -107,6 +112,54 @@ func TestATaskForWhichThereIsNoSlotIsRefusedAtOnce(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		code, _ = b.task(t.Context(), "true")
 		assert.Equal(t, 200, code, "once there is one again")
+	})
+}
+
+func TestAnUploadThatNeverEndsHoldsASlotAndAConnectionForHalfAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		n := memnet.New()
+		l, err := n.Listen("runner:80")
+		require.NoError(t, err)
+		s := server(b.h)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		defer func() {
+			assert.NoError(t, s.Close())
+			assert.ErrorIs(t, <-served, http.ErrServerClosed)
+			n.Close()
+		}()
+		var clients []net.Conn
+		for range 8 {
+			c, err := n.DialContext(t.Context(), "tcp", "runner:80")
+			require.NoError(t, err)
+			defer c.Close()
+			clients = append(clients, c)
+			_, err = io.WriteString(c, "POST /tasks HTTP/1.1\r\nHost: runner\r\nContent-Length: 100000\r\n\r\necho")
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		assert.Len(t, b.slots, 1)
+		time.Sleep(readTimeout)
+		synctest.Wait()
+		assert.Empty(t, b.slots)
+		for _, c := range clients {
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Second)))
+			_, err := io.ReadAll(c)
+			assert.NoError(t, err, "it was answered, and closed")
+		}
+
+		began := time.Now()
+		client := n.Client()
+		defer client.CloseIdleConnections()
+		res, err := client.Post("http://runner/tasks", "", strings.NewReader("sleep 120; echo done"))
+		require.NoError(t, err)
+		defer res.Body.Close()
+		var a answer
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&a))
+		assert.Equal(t, 200, res.StatusCode, "a task may take longer than its upload: %s", a.Error)
+		assert.Equal(t, "done\n", a.Stdout)
+		assert.GreaterOrEqual(t, time.Since(began), 2*time.Minute)
 	})
 }
 

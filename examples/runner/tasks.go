@@ -82,17 +82,17 @@ type answer struct {
 
 // task runs the request's body as a shell's script. The sandbox ends with the task, or with the request if that goes first.
 func (r *runner) task(w http.ResponseWriter, req *http.Request) {
-	script, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxScript))
-	if err != nil || len(script) == 0 {
-		reply(w, http.StatusBadRequest, answer{ExitCode: -1, Error: "the body is to be a script of up to 1 MiB"})
-		return
-	}
-	select {
+	select { // before the script is read: no more of them are held than there are slots
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	default:
 		w.Header().Set("Retry-After", "1")
 		reply(w, http.StatusTooManyRequests, answer{ExitCode: -1, Error: "all slots are taken"})
+		return
+	}
+	script, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxScript))
+	if err != nil || len(script) == 0 {
+		reply(w, http.StatusBadRequest, answer{ExitCode: -1, Error: "the body is to be a script of up to 1 MiB, and to be there within " + readTimeout.String()})
 		return
 	}
 	r.note(req, time.Now())
