@@ -4,6 +4,8 @@ package deploy_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sandglass-dev/sandglass/internal/kubecluster"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -90,6 +93,7 @@ func TestARunnerInTheClusterRunsTasksAndLeavesNothing(t *testing.T) {
 	})
 	t.Run("and the policies select exactly what they mean to", func(t *testing.T) { s.with(t).policies(t, runners[0]) })
 	t.Run("and a rollout leaves nothing, and no gap", func(t *testing.T) { s.with(t).rollout(t, runners) })
+	t.Run("and a drain takes one runner at a time, with its sandboxes", func(t *testing.T) { s.with(t).drain(t) })
 }
 
 // policies compares what each NetworkPolicy selects, by the API server's own lists, with what it is for.
@@ -217,6 +221,40 @@ func (s *site) rollout(t *testing.T, old []pod) {
 		assert.Equal(t, 503, <-codes, "a task that was ended is answered")
 	}
 	assert.True(t, s.gone("", uids), "nothing is left")
+}
+
+// drain has both runners evicted, as kubectl does before somebody takes their node away.
+func (s *site) drain(t *testing.T) {
+	old := s.runners()
+	evict := func(p pod) int {
+		err := s.Do(t.Context(), "POST", s.path("Pod", p.Metadata.Name, "eviction"), object{
+			"apiVersion": "policy/v1", "kind": "Eviction", "metadata": object{"name": p.Metadata.Name},
+		}, nil)
+		if failure, ok := errors.AsType[*kubecluster.StatusError](err); ok {
+			return failure.Code
+		}
+		require.NoError(t, err)
+		return http.StatusCreated
+	}
+	s.eventually(time.Minute, "one may go", func() bool {
+		var budget struct {
+			Status struct{ DisruptionsAllowed int }
+		}
+		s.do("GET", s.path("PodDisruptionBudget", "agent-runner"), nil, &budget)
+		return budget.Status.DisruptionsAllowed == 1
+	})
+	uids := s.occupy(old[0], 1)
+	assert.Equal(t, http.StatusCreated, evict(old[0]))
+	assert.Equal(t, http.StatusTooManyRequests, evict(old[1]), "until there is another")
+	s.eventually(90*time.Second, "its sandboxes are gone", func() bool { return s.gone(old[0].Metadata.UID, uids) })
+	s.eventually(3*time.Minute, "the other one may go as well", func() bool { return evict(old[1]) == http.StatusCreated })
+	ready := 0
+	for _, p := range s.pods(isRunner) {
+		if p.ready() {
+			ready++
+		}
+	}
+	assert.Positive(t, ready, "the one that has come meanwhile")
 }
 
 func TestSandboxesOfADeletedRunnerGoWithItAndASiblingsStay(t *testing.T) {

@@ -155,6 +155,7 @@ var groups = map[string]string{
 	"ServiceAccount": "/api/v1", "Service": "/api/v1", "Pod": "/api/v1", "Deployment": "/apis/apps/v1", "CronJob": "/apis/batch/v1",
 	"Job": "/apis/batch/v1", "Role": "/apis/rbac.authorization.k8s.io/v1", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1",
 	"NetworkPolicy": "/apis/networking.k8s.io/v1", "Lease": "/apis/coordination.k8s.io/v1", "EndpointSlice": "/apis/discovery.k8s.io/v1",
+	"PodDisruptionBudget": "/apis/policy/v1",
 }
 
 // A site is a namespace that the files were applied to.

@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -72,6 +73,8 @@ func TestEveryDocumentIsOneOfKubernetesOwn(t *testing.T) {
 				decode[appsv1.Deployment](t, doc)
 			case "batch/v1 CronJob":
 				decode[batchv1.CronJob](t, doc)
+			case "policy/v1 PodDisruptionBudget":
+				decode[policyv1.PodDisruptionBudget](t, doc)
 			case "networking.k8s.io/v1 NetworkPolicy":
 				decode[networkingv1.NetworkPolicy](t, doc)
 			default:
@@ -131,6 +134,23 @@ func TestTheRunnersTimesFitIntoEachOther(t *testing.T) {
 	assert.Less(t, *c.LivenessProbe.TerminationGracePeriodSeconds, int64(15), "a process that hangs is not waited for")
 	assert.Equal(t, "/livez", c.LivenessProbe.HTTPGet.Path)
 	assert.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path, "which fails in a shutdown, and must not have it killed")
+}
+
+func TestRunnersDoNotGoWithOneNodeWhereThereAreOthers(t *testing.T) {
+	runner := deployment(t, "runner")
+	spread := runner.Spec.Template.Spec.TopologySpreadConstraints
+	require.Len(t, spread, 1)
+	assert.Equal(t, "kubernetes.io/hostname", spread[0].TopologyKey)
+	assert.Equal(t, corev1.ScheduleAnyway, spread[0].WhenUnsatisfiable, "one node has to do where there is no other")
+	assert.Equal(t, runner.Spec.Selector, spread[0].LabelSelector)
+
+	docs := documents(t, "kubernetes/runner.yaml")
+	at := slices.IndexFunc(docs, func(doc object) bool { return doc["kind"] == "PodDisruptionBudget" })
+	require.GreaterOrEqual(t, at, 0)
+	budget := decode[policyv1.PodDisruptionBudget](t, docs[at])
+	assert.Equal(t, runner.Spec.Selector, budget.Spec.Selector)
+	assert.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
+	assert.Greater(t, int(*runner.Spec.Replicas), 1, "else a drain would leave none")
 }
 
 func TestAFieldThatKubernetesDoesNotKnowFails(t *testing.T) {

@@ -32,7 +32,7 @@ var controllers = strings.Join([]string{
 	"job-controller", "ttl-after-finished-controller", "garbage-collector-controller", "pod-garbage-collector-controller",
 	"namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller", "resourcequota-controller",
 	"node-lifecycle-controller", "taint-eviction-controller", "deployment-controller", "replicaset-controller",
-	"cronjob-controller", "endpoints-controller", "endpointslice-controller",
+	"cronjob-controller", "endpoints-controller", "endpointslice-controller", "disruption-controller",
 }, ",")
 
 // A control is a control plane: etcd, API server, controller manager, and a scheduler where there is a node.
