@@ -170,10 +170,11 @@ func TestCIWhoseBridgeCannotBeUsedLeavesNone(t *testing.T) {
 	assert.Contains(t, c.noted("calls"), "ip link delete")
 }
 
-func TestCIRunsEveryStep(t *testing.T) {
+func TestCIRunsEveryStepAndTakesNoAddressOfAnyNetwork(t *testing.T) {
 	c := start(t, map[string]string{"make": "echo $1 >>$state/steps"})
 	assert.Equal(t, 0, c.code())
 	assert.Equal(t, "sdks\nkube\nlint\ntest\ncrash", c.noted("steps"))
+	assert.Regexp(t, `ip address add 198\.1[89]\.\d+\.1/24 dev sg`, c.noted("calls"), "of the range that is for benchmarks")
 }
 
 func TestCIFailsWithTheStepThatFails(t *testing.T) {
