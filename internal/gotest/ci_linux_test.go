@@ -37,7 +37,7 @@ func start(t *testing.T, scripts map[string]string, env ...string) *ci {
 	require.NoError(t, err)
 	c.write(".ci/run", string(script))
 	c.write(".ci/image", "#!/bin/sh\n")
-	for _, name := range []string{"bash", "awk", "cat", "dirname", "env", "grep", "mktemp", "mv", "rm", "seq", "setpriv", "sleep", "sort", "tail", "umount", "uname", "xargs"} {
+	for _, name := range []string{"bash", "awk", "cat", "chmod", "dirname", "env", "grep", "mktemp", "mv", "rm", "seq", "setpriv", "sleep", "sort", "tail", "umount", "uname", "xargs"} {
 		if path, err := exec.LookPath(name); err == nil {
 			require.NoError(t, os.Symlink(path, filepath.Join(bin, name)))
 		}
@@ -56,7 +56,9 @@ func start(t *testing.T, scripts map[string]string, env ...string) *ci {
 		bodies[name] = body
 	}
 	for name, body := range bodies {
-		c.write("bin/"+name, fmt.Sprintf("#!/bin/sh\nstate=%s\necho \"%s $*\" >>$state/calls\n%s\n", state, name, body))
+		if body != "missing" {
+			c.write("bin/"+name, fmt.Sprintf("#!/bin/sh\nstate=%s\necho \"%s $*\" >>$state/calls\n%s\n", state, name, body))
+		}
 	}
 	c.cmd = exec.Command(filepath.Join(bin, "bash"), filepath.Join(c.dir, ".ci", "run"))
 	c.cmd.Env = append([]string{"PATH=" + bin, "HOME=" + c.dir}, env...)
@@ -175,10 +177,22 @@ func TestCIRunsEveryStepAndTakesNoAddressOfAnyNetwork(t *testing.T) {
 	assert.Equal(t, 0, c.code())
 	assert.Equal(t, "sdks\nkube\nlint\ntest\ncrash", c.noted("steps"))
 	assert.Regexp(t, `ip address add 198\.1[89]\.\d+\.1/24 dev sg`, c.noted("calls"), "of the range that is for benchmarks")
+	assert.NotContains(t, c.noted("calls"), "docker-cli")
 }
 
 func TestCIFailsWithTheStepThatFails(t *testing.T) {
 	c := start(t, map[string]string{"make": `echo $1 >>$state/steps; [ "$1" != lint ] || exit 7`})
 	assert.Equal(t, 7, c.code())
 	assert.Equal(t, "sdks\nkube\nlint", c.noted("steps"))
+}
+
+func TestCIInstallsTheDockerClientWhereTheEngineComesWithoutIt(t *testing.T) {
+	c := start(t, map[string]string{
+		"docker": "missing",
+		"apt-get": `case "$*" in *docker-cli*)
+			printf '#!/bin/sh\n' >$state/../bin/docker
+			chmod 755 $state/../bin/docker ;; esac`,
+	})
+	assert.Equal(t, 0, c.code())
+	assert.Regexp(t, `(?s)apt-get .*install .*docker\.io.*apt-get .*install .*docker-cli\n`, c.noted("calls"))
 }
