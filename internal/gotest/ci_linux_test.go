@@ -173,9 +173,9 @@ func TestCIWhoseBridgeCannotBeUsedLeavesNone(t *testing.T) {
 }
 
 func TestCIRunsEveryStepAndTakesNoAddressOfAnyNetwork(t *testing.T) {
-	c := start(t, map[string]string{"make": "echo $1 >>$state/steps"})
+	c := start(t, map[string]string{"make": "echo \"$1 kube=$SANDGLASS_KUBE\" >>$state/steps"}, "SANDGLASS_KUBE=off")
 	assert.Equal(t, 0, c.code())
-	assert.Equal(t, "sdks\nkube\nlint\ntest\ncrash", c.noted("steps"))
+	assert.Equal(t, "sdks kube=\nkube kube=\nlint kube=\ntest kube=\ncrash kube=", c.noted("steps"), "what is switched off elsewhere is tested here")
 	assert.Regexp(t, `ip address add 198\.1[89]\.\d+\.1/24 dev sg`, c.noted("calls"), "of the range that is for benchmarks")
 	assert.NotContains(t, c.noted("calls"), "docker-cli")
 }
