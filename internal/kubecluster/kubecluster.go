@@ -58,14 +58,14 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// off, as SANDGLASS_KUBE, says that no cluster is wanted.
-const off = "off"
+// Off, as SANDGLASS_KUBE, says that no cluster is wanted.
+const Off = "off"
 
 // Skip skips a test that has no cluster because of err. It fails the test instead if err is not [ErrUnavailable], or if
 // SANDGLASS_NO_SKIP is 1, unless SANDGLASS_KUBE is off.
 func Skip(t TB, err error) {
 	t.Helper()
-	if !errors.Is(err, ErrUnavailable) || os.Getenv("SANDGLASS_NO_SKIP") == "1" && os.Getenv("SANDGLASS_KUBE") != off {
+	if !errors.Is(err, ErrUnavailable) || os.Getenv("SANDGLASS_NO_SKIP") == "1" && os.Getenv("SANDGLASS_KUBE") != Off {
 		t.Fatalf("%v", err)
 	}
 	t.Skipf("%v", err)
@@ -149,8 +149,11 @@ func available(cfg Config) (string, error) {
 	if err != nil {
 		return no("%w", err)
 	}
-	if path == off {
+	if path == Off {
 		return no("SANDGLASS_KUBE is off")
+	}
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("SANDGLASS_KUBE: %q is relative, and means another file in the folder of each package", path)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return no("it is not built: make kube")

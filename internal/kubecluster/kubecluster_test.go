@@ -244,6 +244,11 @@ func TestAMissingBuildIsToldFromAFailure(t *testing.T) {
 	require.ErrorIs(t, err, kubecluster.ErrUnavailable)
 	require.ErrorContains(t, err, "make kube")
 
+	t.Setenv("SANDGLASS_KUBE", "bin/kube")
+	_, err = kubecluster.Start(t.Context(), kubecluster.Config{})
+	require.NotErrorIs(t, err, kubecluster.ErrUnavailable, "it may be built, and yet not be found from here")
+	require.ErrorContains(t, err, "relative")
+
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("#!/bin/sh\necho no such luck\nexit 3\n"), 0o755))
 	t.Setenv("SANDGLASS_KUBE", broken)

@@ -11,10 +11,22 @@ import (
 	"github.com/sandglass-dev/sandglass/internal/kubecluster"
 )
 
+// target returns where the build goes, whatever the folder of the go command. Off is no place: it is for who runs tests.
+func target() (string, error) {
+	path, err := kubecluster.Path()
+	if err != nil {
+		return "", err
+	}
+	if path == kubecluster.Off {
+		return "", fmt.Errorf("SANDGLASS_KUBE is %s: unset it, or name the file to build", path)
+	}
+	return filepath.Abs(path)
+}
+
 // build builds the components from the module internal/kubetest, the working directory being that of ours. The go
 // command does nothing if nothing has changed.
 func build() error {
-	path, err := kubecluster.Path()
+	path, err := target()
 	if err != nil {
 		return err
 	}
