@@ -341,9 +341,26 @@ func gone(t *testing.T, dir string, folder bool) {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err)
 	})
-	left, err := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, cgroups(t, "/sys/fs/cgroup", dir))
+}
+
+// cgroups returns a cluster's below root, which has all of them in version 2, and a folder for each controller before.
+func cgroups(t *testing.T, root, dir string) (found []string) {
+	t.Helper()
+	for _, above := range []string{root, root + "/*"} {
+		names, err := filepath.Glob(above + "/" + filepath.Base(dir))
+		require.NoError(t, err)
+		found = append(found, names...)
+	}
+	return found
+}
+
+func TestACgroupThatIsLeftIsFoundInEitherVersion(t *testing.T) {
+	for _, path := range []string{"one", "memory/one"} {
+		root := t.TempDir()
+		require.NoError(t, os.MkdirAll(filepath.Join(root, path), 0o755))
+		assert.Equal(t, []string{filepath.Join(root, path)}, cgroups(t, root, "/tmp/one"))
+	}
 }
 
 // kinds are the clusters that can be had here.
