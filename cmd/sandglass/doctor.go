@@ -86,7 +86,9 @@ func (c *doctorCmd) Run(w *world) error {
 		names = w.settings.Names()
 	}
 	if len(names) == 0 {
-		return usage(fmt.Errorf("no account is set up: set one of %s, or name a provider with --provider", strings.Join(firstVariables(), ", ")))
+		variables, named := waysToSetUp()
+		return usage(fmt.Errorf("no account is set up: set one of %s, or name a provider that none of them stands for, --provider %s",
+			strings.Join(variables, ", "), strings.Join(named, ", --provider ")))
 	}
 	ctx, stop := untilSignal()
 	defer stop()
@@ -113,12 +115,16 @@ func (c *doctorCmd) Run(w *world) error {
 	return err
 }
 
-func firstVariables() []string {
-	var first []string
+// waysToSetUp returns a variable of each provider that doctor finds by one, and the providers that have to be named.
+func waysToSetUp() (variables, named []string) {
 	for _, k := range settings.Kinds() {
-		first = append(first, settings.Variables(k)[0])
+		if settings.Found(k) {
+			variables = append(variables, settings.Variables(k)[0])
+		} else {
+			named = append(named, k)
+		}
 	}
-	return first
+	return variables, named
 }
 
 const unknown = "not knowable"

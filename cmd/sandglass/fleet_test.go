@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/settings"
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
@@ -322,6 +323,25 @@ func TestKillEndsAndVerifies(t *testing.T) {
 		assert.Equal(t, 2, b.run("kill", "-p", "e2b", "--owner", "build-8.1").code, "without a fleet")
 		assert.Equal(t, before, e.deletes())
 	})
+}
+
+func TestWhatDoctorAdvisesSetsAnAccountUp(t *testing.T) {
+	r := newBench(t).run("doctor")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.stderr, "--provider kubernetes")
+	_, list, _ := strings.Cut(r.stderr, "set one of ")
+	list, _, _ = strings.Cut(list, ", or name")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	for _, advised := range strings.Split(list, ", ") {
+		s, err := settings.Load("", func(v string) string {
+			if v == advised {
+				return "set"
+			}
+			return ""
+		})
+		require.NoError(t, err)
+		assert.Len(t, s.Names(), 1, advised)
+	}
 }
 
 func TestDoctorTellsWhatIsRightWhatIsWrongAndWhatNobodyKnows(t *testing.T) {

@@ -148,6 +148,12 @@ func Kinds() []string {
 	return names
 }
 
+// Found reports whether a provider is found by its environment variables; another has to be named.
+func Found(kindName string) bool {
+	k, _ := kindOf(kindName)
+	return len(k.present) > 0
+}
+
 // Variables returns the official environment names of a provider.
 func Variables(kindName string) []string {
 	k, _ := kindOf(kindName)
