@@ -10,6 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestNoLayerHoldsCredentialsOrWhatNoBuildNeeds(t *testing.T) {
+	ignored := strings.Split(read(t, "../.dockerignore"), "\n")
+	assert.Contains(t, ignored, "**/node_modules")
+	assert.Contains(t, ignored, "**/kube*.json", "the kubeconfig that the documentation has people write")
+	assert.NotContains(t, ignored, ".git", "by which the command says its version")
+}
+
 func TestTheDockerfile(t *testing.T) {
 	var instructions []string
 	var entry []string
