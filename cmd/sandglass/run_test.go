@@ -63,6 +63,9 @@ func until(t *testing.T, path string) string {
 	return string(text)
 }
 
+// whileThere is a script that goes on while a file is there.
+func whileThere(path string) string { return "while [ -e '" + path + "' ]; do sleep 0.1; done" }
+
 func TestTheExitCodeIsTheProgramsOwn(t *testing.T) {
 	e := newE2B(t)
 	b := newBench(t, e.env...)
@@ -143,7 +146,7 @@ func TestTheExitCodeIsOursWhereOursFailed(t *testing.T) {
 
 		e.fake.Service().Heal()
 		e.fake.Service().Advance(2 * time.Hour) // its lease ends it
-		r = run("--", "sleep", "10")
+		r = run("--", "sh", "-c", whileThere(b.spool()[0]))
 		assert.Equal(t, 0, r.code)
 		assert.Empty(t, b.spool(), "the next run finishes it")
 	})
@@ -287,7 +290,7 @@ func TestRunKilledByItsOwnProgramLeavesNothingAfterTheWindow(t *testing.T) {
 
 	t.Run("and the next run clears the journal", func(t *testing.T) {
 		require.Len(t, b.spool(), 1)
-		r := b.run("run", "-p", "docker", "-f", fleet, "--", "sleep", "8")
+		r := b.run("run", "-p", "docker", "-f", fleet, "--", "sh", "-c", whileThere(b.spool()[0]))
 		assert.Equal(t, 0, r.code)
 		assert.Empty(t, b.spool())
 	})
