@@ -84,8 +84,8 @@ somebody else starts) can live on. It cannot beat. With the account's key it cou
 ` + survivors.String() + `
 Where anything of that happens, "sandglass sweep" deletes the sandbox at its hard end, or as soon as it is paused or stopped.
 
-On Kubernetes the sandbox names as its owner the pod that run is in, by POD_NAME and POD_UID. Outside of a pod it names none: that run
-is dead tells the journal on its host then, and not the cluster.
+On Kubernetes the sandbox names as its owner the pod that run is in, by POD_NAME and POD_UID. Outside of a pod it names none: only
+the journal on its host tells then that run is dead.
 
 Traces and metrics go where the standard OTEL environment variables say (OTEL_EXPORTER_OTLP_ENDPOINT and so on), and without
 them nowhere.
