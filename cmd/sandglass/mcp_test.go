@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandglass-dev/sandglass/cmd/sandglass/internal/emulate"
+	"github.com/sandglass-dev/sandglass/internal/fake"
 )
 
 // emulator returns an E2B in memory, and surroundings that know it.
@@ -201,18 +202,20 @@ func hear(t *testing.T, s *server) string {
 }
 
 func TestMcpFinishesWhatAKilledServerLeftAtTheNextStart(t *testing.T) {
-	service, b := emulator(t)
-	args := []string{"-p", "e2b", "-f", "agents", "--window", "2m", "--beat", "5s"}
+	e := newE2B(t)
+	e.fake.Service().Behave(func(b *fake.Behaviour) { b.Unenforced = true }) // what is not found would be in doubt for 90 s
+	b := newBench(t, e.env...)
+	args := []string{"-p", "e2b", "-f", "agents", "--window", "20s", "--beat", "5s"}
 	s := b.serve(t, args...)
 	session := s.connect(t, protocols[0])
 	_, err := tool(t.Context(), session, "run_command", sh("true"))
 	require.NoError(t, err)
 	require.NoError(t, s.cmd.Process.Kill())
 	<-s.done
-	require.Len(t, service.Left(), 1)
+	require.Len(t, e.fake.Sandboxes(), 1)
 	require.Len(t, b.spool(), 1)
 	s = b.serve(t, args...)
-	assert.Eventually(t, func() bool { return len(service.Left()) == 0 && len(b.spool()) == 0 }, time.Minute, 100*time.Millisecond, "%s", s.stderr)
+	assert.Eventually(t, func() bool { return len(e.fake.Sandboxes()) == 0 && len(b.spool()) == 0 }, time.Minute, 100*time.Millisecond, "%s", s.stderr)
 	require.NoError(t, s.in.Close())
 	assert.Equal(t, 0, s.code(t))
 }
