@@ -169,6 +169,10 @@ func (r *replay) one(ctx context.Context, e Entry) (wait time.Duration, err erro
 	if leak := c.run(ctx); leak != nil {
 		return 0, leak
 	}
+	if left := time.Until(r.settled(e)); len(found) > 0 && e.ID == "" && caps.MarkAtCreate && left > 0 {
+		_, err = keep("its create was not answered, and may yet make another")
+		return left, err
+	}
 	if err := m.cfg.Journal.Remove(ctx, e.Mark.Nonce); err != nil {
 		return keep("the sandbox is gone, but the entry cannot be removed: %w", err)
 	}

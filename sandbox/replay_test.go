@@ -179,6 +179,21 @@ func orphan(w *world, id string) {
 	require.NotEmpty(w.t, w.p.Live())
 }
 
+func TestAReplayLooksOnForWhatAnUnansweredCreateMayYetMake(t *testing.T) {
+	inWorld(t, unkeyed(), sandbox.Config{}, func(w *world) {
+		id, e := w.left(func(e *sandbox.Entry) { e.ID = "" })
+		w.p.Pause(id) // there is no lease to wait for
+		time.Sleep(5 * sec)
+		time.AfterFunc(20*sec, func() { // the request comes once more, by a way that took its time
+			_, err := w.p.Create(context.Background(), sandbox.CreateRequest{Mark: e.Mark, Window: 3 * mins})
+			assert.NoError(t, err)
+		})
+		require.NoError(t, w.m.Replay(context.Background()))
+		time.Sleep(20 * sec)
+		w.settle(nil)
+	})
+}
+
 func TestADeleteThatFailedInOnePassOfAReplayIsInDoubtInTheNext(t *testing.T) {
 	inWorld(t, kindNamed(t, "e2b"), sandbox.Config{}, func(w *world) {
 		w.p.Behave(func(b *sandboxtest.Behaviour) { b.Unenforced = true })
