@@ -12,7 +12,8 @@ import (
 )
 
 // Terminate deletes the sandbox id and returns nil once it is seen to be gone; already gone is success.
-// Its budget is ctx's deadline, or 2 minutes: pass a context that is still alive. Otherwise the error is a [*LeakError].
+// Its budget is ctx's deadline, or 2 minutes: pass a context that is still alive. Otherwise the error is a [*LeakError],
+// and what that says holds until its Deadline, even if another call finds nothing: it knows of none before.
 func Terminate(ctx context.Context, p Provider, id string) error {
 	if id == "" {
 		return fmt.Errorf("sandbox: terminate without an id: %w", ErrInvalid)
