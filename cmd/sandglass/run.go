@@ -255,14 +255,13 @@ func (r *runner) scope(ctx context.Context, sb sandbox.Sandbox) error {
 	env := slices.Concat(os.Environ(), r.account.Env, []string{
 		"SANDGLASS_SANDBOX_ID=" + sb.ID(), "SANDGLASS_PROVIDER=" + r.account.Word, "SANDGLASS_FLEET=" + r.fleet, "SANDGLASS_NONCE=" + nonce,
 	}, settings.SandboxEnv(r.account.Kind, sb.ID()), r.telemetry.environ(ctx, sb))
+	r.mu.Lock() // a signal that comes meanwhile waits for the program, and is not lost
 	program, err := child.Start(child.Cmd{Args: r.args, Env: env, Guard: r.guard})
 	if err != nil {
-		r.mu.Lock()
 		r.over, r.failed = true, err
 		r.mu.Unlock()
 		return err
 	}
-	r.mu.Lock()
 	r.program = program
 	r.mu.Unlock()
 
