@@ -215,7 +215,7 @@ func TestMcpFinishesWhatAKilledServerLeftAtTheNextStart(t *testing.T) {
 	require.Len(t, e.fake.Sandboxes(), 1)
 	require.Len(t, b.spool(), 1)
 	s = b.serve(t, args...)
-	assert.Eventually(t, func() bool { return len(e.fake.Sandboxes()) == 0 && len(b.spool()) == 0 }, time.Minute, 100*time.Millisecond, "%s", s.stderr)
+	assert.Eventually(t, func() bool { return len(e.fake.Sandboxes()) == 0 && len(b.spool()) == 0 }, 2*time.Minute, 100*time.Millisecond, "%s", s.stderr)
 	require.NoError(t, s.in.Close())
 	assert.Equal(t, 0, s.code(t))
 }
