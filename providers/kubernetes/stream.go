@@ -93,7 +93,7 @@ type patient struct {
 	timer *time.Timer
 
 	mu      sync.Mutex // held for memory operations only
-	reading bool
+	reading time.Time // since when something has been waited for; zero: nothing is
 	feeding time.Time // since when a piece of the input has been on its way; zero: none is
 }
 
@@ -108,8 +108,8 @@ func (p *patient) silent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !p.reading:
-	case !p.feeding.IsZero() && time.Since(p.feeding) < stall:
+	case p.reading.IsZero():
+	case time.Since(p.reading) < silence, !p.feeding.IsZero() && time.Since(p.feeding) < stall: // something has just come, or cannot
 		p.timer.Reset(silence)
 	default:
 		p.Interrupt(fmt.Errorf("%w: nothing for %v", httpapi.ErrSilent, silence))
@@ -117,18 +117,18 @@ func (p *patient) silent() {
 }
 
 func (p *patient) Read(b []byte) (int, error) {
-	p.reads(true)
-	defer p.reads(false)
+	p.reads(time.Now())
+	defer p.reads(time.Time{})
 	return p.Body.Read(b)
 }
 
-func (p *patient) reads(now bool) {
+func (p *patient) reads(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reading = now; now {
-		p.timer.Reset(silence)
-	} else {
+	if p.reading = since; since.IsZero() {
 		p.timer.Stop()
+	} else {
+		p.timer.Reset(silence)
 	}
 }
 
