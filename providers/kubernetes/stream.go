@@ -93,8 +93,8 @@ type patient struct {
 	timer *time.Timer
 
 	mu      sync.Mutex // held for memory operations only
-	reading time.Time // since when something has been waited for; zero: nothing is
-	feeding time.Time // since when a piece of the input has been on its way; zero: none is
+	reading time.Time  // since when something has been waited for; zero: nothing is
+	feeding time.Time  // since when a piece of the input has been on its way; zero: none is
 }
 
 func newPatient(b *httpapi.Body) *patient {
