@@ -16,7 +16,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -88,19 +87,16 @@ func cluster(window time.Duration) (*kubernetes.Provider, error) {
 
 // config makes no request.
 func config(window time.Duration) (cfg kubernetes.Config, err error) {
-	switch file := os.Getenv("KUBECONFIG"); {
-	case file != "": // somebody means that cluster, also in a pod of another
-		cfg, err = kubernetes.FromKubeconfig(file)
+	cfg, err = kubernetes.ConfigFromEnv()
+	switch {
+	case err != nil:
+	case os.Getenv("KUBECONFIG") != "": // this pod, if it is one, need not be of that cluster
 		cfg.Owner.Lease = max(time.Minute, window) // it is renewed with the beats, of which a window has three
-	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
-		if cfg, err = kubernetes.InCluster(); err == nil && cfg.Owner.Pod == "" {
-			err = errors.New("POD_NAME and POD_UID are not set, by which sandboxes name this pod as their owner")
-		}
-		cfg.Owner.Reference, cfg.Owner.Container = true, os.Getenv("CONTAINER_NAME")
+	case cfg.Owner.Pod == "":
+		err = errors.New("POD_NAME and POD_UID are not set, by which sandboxes name this pod as their owner")
 	default:
-		err = errors.New("neither in a cluster, nor is there KUBECONFIG")
+		cfg.Owner.Reference, cfg.Owner.Container = true, os.Getenv("CONTAINER_NAME")
 	}
-	cfg.Namespace = cmp.Or(os.Getenv("SANDGLASS_NAMESPACE"), cfg.Namespace)
 	cfg.Offline = map[string]string{"agent-runner/network": "none"} // which a NetworkPolicy selects
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return cfg, err

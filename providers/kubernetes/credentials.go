@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,15 +22,22 @@ const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 // convert is how people get the form of a kubeconfig that is read here.
 const convert = "kubectl config view --raw --minify --flatten -o json"
 
-// FromEnv returns a provider for what the environment names: the current context of the kubeconfig in KUBECONFIG, as
+// FromEnv returns a provider for what the environment names, as [ConfigFromEnv] says. It makes no request.
+func FromEnv() (*Provider, error) {
+	cfg, err := ConfigFromEnv()
+	if err != nil {
+		return nil, err
+	}
+	return New(cfg)
+}
+
+// ConfigFromEnv returns the configuration that the environment names: the current context of the kubeconfig in KUBECONFIG, as
 // [FromKubeconfig] says; without that, inside a cluster, the pod's own cluster and namespace, as [InCluster] says.
 //
 // SANDGLASS_NAMESPACE goes before both's namespace. The pod that this process runs in becomes the owner of what it makes in
 // its own cluster if the downward API tells its name and uid in POD_NAME and POD_UID (and its namespace in POD_NAMESPACE, if
-// that is not the service account's); see [Config].Owner. FromEnv makes no request.
-func FromEnv() (*Provider, error) {
-	var cfg Config
-	var err error
+// that is not the service account's); see [Config].Owner. It makes no request.
+func ConfigFromEnv() (cfg Config, err error) {
 	switch {
 	case os.Getenv("KUBECONFIG") != "": // kubectl's order: who names a cluster means that one, in a pod as well
 		cfg, err = FromKubeconfig(os.Getenv("KUBECONFIG"))
@@ -39,13 +47,8 @@ func FromEnv() (*Provider, error) {
 		err = fmt.Errorf("kubernetes: neither in a cluster (KUBERNETES_SERVICE_HOST), nor is there KUBECONFIG, made by %q: %w",
 			convert, sandbox.ErrInvalid)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if ns := os.Getenv("SANDGLASS_NAMESPACE"); ns != "" {
-		cfg.Namespace = ns
-	}
-	return New(cfg)
+	cfg.Namespace = cmp.Or(os.Getenv("SANDGLASS_NAMESPACE"), cfg.Namespace)
+	return cfg, err
 }
 
 // InCluster returns the configuration of a process that runs in a pod with a service account: its namespace, the API

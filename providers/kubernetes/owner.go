@@ -122,7 +122,8 @@ const microTime = "2006-01-02T15:04:05.000000Z07:00"
 const leaseTries = 4
 
 // keepLease makes or renews the process's Lease, if there is to be one and it is time: with each beat, whether that extends
-// or only looks, and with each create. Of calls at the same time one does so.
+// or only looks, and with each create. Of calls at the same time one does so, but while there is none yet each create makes sure
+// that there is one.
 func (p *Provider) keepLease(ctx context.Context, first bool) error {
 	if p.owner.Lease <= 0 {
 		return nil
