@@ -42,8 +42,10 @@ func TestSignalChild(t *testing.T) {
 	earlier := make(chan os.Signal, 1)
 	signal.Notify(earlier, syscall.SIGTERM)
 	named := []os.Signal{syscall.SIGTERM}
+	resized := make(chan os.Signal, 1)
 	if order[2] == "unnamed" {
 		named = nil
+		signal.Notify(resized, syscall.SIGWINCH)
 	}
 	ctx, stop := sandbox.ShutdownOnSignal(context.Background(), m, 2*time.Second, named...)
 	var n int
@@ -62,7 +64,12 @@ func TestSignalChild(t *testing.T) {
 	}
 	ready.Wait()
 	fmt.Println("ready")
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-resized:
+		fmt.Println("resized")
+		<-ctx.Done()
+	}
 	assert.ErrorIs(t, context.Cause(ctx), sandbox.ErrShutdown)
 	stop()
 	select {
@@ -129,8 +136,10 @@ func TestFirstSignalDrainsAndEarlierHandlersAreCalled(t *testing.T) {
 func TestWithoutNamedSignalsOnlyAnInterruptOrATermShutsDown(t *testing.T) {
 	for _, s := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		cmd, lines, said := child(t, t.TempDir(), 1, "unnamed")
-		require.NoError(t, cmd.Process.Signal(syscall.SIGWINCH), "a window that changed its size")
 		require.NoError(t, cmd.Process.Signal(syscall.SIGCHLD), "a child that ended")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGWINCH), "a window that changed its size")
+		for lines.Scan() && lines.Text() != "resized" { // of several that wait, the kernel would hand over s first
+		}
 		require.NoError(t, cmd.Process.Signal(s))
 		for lines.Scan() {
 		}
