@@ -456,11 +456,12 @@ func TestADeleteInDoubtIsNotForgottenByTheNextTry(t *testing.T) {
 	}
 }
 
-// A hiding account is one whose looks fail until some time, show the sandbox for ten seconds, and then miss it. Its deletes
-// have no effect at first.
+// A hiding account is one whose looks fail until some time, show the sandbox for ten seconds or until a delete is sent, and
+// then miss it. Its deletes have no effect at first.
 type hiding struct {
 	*sandboxtest.Provider
 	shows, works time.Time
+	asked        *atomic.Bool // a delete was; nil: that changes no look
 }
 
 func (h hiding) Unwrap() sandbox.Provider { return h.Provider }
@@ -469,13 +470,16 @@ func (h hiding) Get(ctx context.Context, id string) (sandbox.Info, error) {
 	switch now := time.Now(); {
 	case now.Before(h.shows):
 		return sandbox.Info{}, sandboxtest.Status(503)
-	case now.Before(h.shows.Add(10 * sec)):
+	case now.Before(h.shows.Add(10*sec)) && (h.asked == nil || !h.asked.Load()):
 		return h.Provider.Get(ctx, id)
 	}
 	return sandbox.Info{}, sandboxtest.Status(404)
 }
 
 func (h hiding) Delete(ctx context.Context, id string) error {
+	if h.asked != nil {
+		h.asked.Store(true)
+	}
 	if time.Now().Before(h.works) {
 		return nil
 	}
@@ -483,12 +487,21 @@ func (h hiding) Delete(ctx context.Context, id string) error {
 }
 
 func TestTerminateAsksTheListsAlsoWhereItsFirstLookFails(t *testing.T) {
-	for name, fails := range map[string]time.Duration{"once": 10 * time.Millisecond, "for a while": 20 * sec, "for longer than it waits with the delete": 40 * sec} {
+	for name, c := range map[string]struct {
+		fails time.Duration
+		asked *atomic.Bool
+	}{
+		"once":        {10 * time.Millisecond, nil},
+		"for a while": {20 * sec, nil},
+		"for longer than it waits with the delete":        {40 * sec, nil},
+		"once, and none shows it after the delete":        {10 * time.Millisecond, new(atomic.Bool)},
+		"for a while, and none shows it after the delete": {20 * sec, new(atomic.Bool)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				caps := sandboxtest.Everything()
 				caps.GoneByList = true
-				p := hiding{sandboxtest.New(caps), time.Now().Add(fails), time.Now().Add(mins)}
+				p := hiding{sandboxtest.New(caps), time.Now().Add(c.fails), time.Now().Add(mins), c.asked}
 				id := make1(t, p.Provider)
 				require.NoError(t, sandbox.Terminate(context.Background(), p, id))
 				assert.Empty(t, p.Live())
