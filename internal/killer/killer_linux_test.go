@@ -129,6 +129,9 @@ func TestACommandIsKilledWithAllThatCameOfItAndNothingElse(t *testing.T) {
 		"one that forks on and on": {
 			args: []string{"sh", "-c", "echo ready; while :; do (sleep 1000 &); sleep 0.05; done"}, attr: session,
 		},
+		"one that executes itself on and on": {
+			args: []string{"sh", "-c", `echo ready; (setsid sh -c "$0" "$0" &)`, `exec sh -c "$0" "$0"`}, attr: session,
+		},
 		"one in the session of the agent": {
 			args: []string{"sh", "-c", "sleep 1000 & (sleep 1000 &); echo ready; wait"}, attr: inherited,
 		},
@@ -157,6 +160,90 @@ func TestACommandIsKilledWithAllThatCameOfItAndNothingElse(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// Who executes another program has neither environment nor code meanwhile, and a machine that does much else may let it
+// wait there for as long as it likes.
+func TestNothingIsSaidToBeDoneWhileAProcessIsAboutToExecuteAnotherProgram(t *testing.T) {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("shows the killer another /proc, in a mount namespace of its own: needs unshare, and root")
+	}
+	for name, tt := range map[string]struct {
+		size, code string // as its stat tells; code also as the killer's own does
+		done       bool
+	}{
+		"it has memory and no code":         {size: "4096", code: "0"},
+		"it has no memory, as the kernel's": {size: "0", code: "0", done: true},
+		"it may not be read":                {size: "4096", code: "1", done: true},
+		"the kernel tells no code's place":  {size: "4096", code: "none", done: true},
+	} {
+		for shell, sh := range shells(t) {
+			t.Run(name+"/"+shell, func(t *testing.T) {
+				// The orphan is in nobody's session, so that nothing but its environment tells whose it is.
+				at := filepath.Join(t.TempDir(), "pid")
+				c := begin(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", `(setsid sh -c 'echo -n $$ >"$0"; echo ready; exec sleep 1000' "$0" &)`, at)
+				require.NoError(t, c.cmd.Wait())
+				text, err := os.ReadFile(at)
+				require.NoError(t, err)
+				pid := string(text)
+				stat, err := os.ReadFile("/proc/" + pid + "/stat")
+				require.NoError(t, err)
+				before, after, found := strings.Cut(string(stat), ") ")
+				require.True(t, found)
+				fields := strings.Fields(after)
+				fields[20], fields[23] = tt.size, tt.code
+				if tt.code == "none" {
+					fields[23] = "0"
+				}
+				shown := filepath.Join(t.TempDir(), "stat")
+				require.NoError(t, os.WriteFile(shown, []byte(before+") "+strings.Join(fields, " ")+"\n"), 0o600))
+				hide := `mount --bind /dev/null /proc/$1/environ && mount --bind "$2" /proc/$1/stat && shift 2 || exit
+					case $1 in none) sed 's/[^ ]*/0/26' /proc/$$/stat >"$2" && mount --bind "$2" /proc/$$/stat || exit ;; esac
+					shift 2; exec "$@"`
+				args := []string{"--mount", "sh", "-c", hide, "hide", pid, shown, tt.code, shown + "-own"}
+				args = append(append(args, sh...), "-c", killer.Script(), "sandglass-kill", c.mark)
+				said, err := exec.Command(unshare, args...).CombinedOutput()
+				require.NoError(t, err, "%s", said)
+				assert.Equal(t, tt.done, string(said) == "done\n", "%q", said)
+				c.kill(sh, os.Getenv("PATH"), c.mark) // now it shows what it has
+			})
+		}
+	}
+}
+
+// A process whose first thread has ended is shown as a zombie without an environment, whatever its other threads do.
+func TestAProcessLivesAfterItsFirstThread(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for name, sh := range shells(t) {
+		t.Run(name, func(t *testing.T) {
+			c := begin(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", `(CHILD=headless setsid "$0" &)`, self)
+			require.NoError(t, c.cmd.Wait())
+			c.kill(sh, os.Getenv("PATH"), c.mark)
+		})
+	}
+}
+
+// headless ends the first thread of this process, which init runs in, once another has found that to be so.
+func headless() {
+	go func() {
+		stat := fmt.Sprintf("/proc/%d/stat", os.Getpid())
+		for {
+			if text, _ := os.ReadFile(stat); strings.Contains(string(text), ") Z ") {
+				fmt.Println("ready")
+				time.Sleep(time.Hour)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
+}
+
+func init() {
+	if os.Getenv("CHILD") == "headless" {
+		headless()
 	}
 }
 
