@@ -216,14 +216,14 @@ func (w *world) goneWithItsProcesses(t *testing.T, id, pod string) {
 	assert.Empty(t, w.processes(t, pod))
 }
 
-// processes returns what the kernel has of a pod.
+// processes returns the command lines of what the kernel has of a pod.
 func (w *world) processes(t *testing.T, pod string) (left []string) {
 	t.Helper()
 	all, err := w.c.Processes()
 	require.NoError(t, err)
 	for _, p := range all {
 		if strings.Contains(strings.ReplaceAll(p.Cgroup, "_", "-"), pod) {
-			left = append(left, fmt.Sprint(p))
+			left = append(left, p.Command)
 		}
 	}
 	return left
