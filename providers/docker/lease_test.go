@@ -218,8 +218,9 @@ func TestASteadyFlowOfOrphansDelaysNeitherBeatsNorTheEnd(t *testing.T) {
 	}
 }
 
-// bomb makes processes as fast as it can and, other than a shell, goes on when there is no room for one.
-const bomb = `for i in 1 2 3; do awk 'BEGIN { while (1) system("sleep 0.5 & sleep 0.5 &") }' & done; wait`
+// bomb makes processes as fast as it can and, other than a shell, goes on when there is no room for one. They live for long
+// enough to fill the table also on a machine that has little time for this.
+const bomb = `for i in 1 2 3; do awk 'BEGIN { while (1) system("sleep 4 & sleep 4 &") }' & done; wait`
 
 func TestAForkBombBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 	t.Parallel()
