@@ -176,9 +176,10 @@ func TestAPanicOfAnotherToolEndsTheSandboxesToo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		both := run(Call{}, Call{Script: "sleep 20"})
 		both.ToolCalls[0].Function.Name = "faulty"
+		w.p.Fault(sandbox.OpDelete, sandboxtest.Fault{Delay: 500 * time.Millisecond})
 		_, err := Ask(t.Context(), w.m, w.model(t, both), "?", faulty{})
 		require.ErrorContains(t, err, "a tool with a bug")
-		assert.Len(t, w.p.Live(), 1, "ours still runs")
+		assert.Len(t, w.p.Live(), 1, "ours is still being deleted")
 		time.Sleep(time.Second) // far less than its script takes, so it was told to end
 		w.nothingIsLeft(t)
 		require.NoError(t, w.m.Shutdown(t.Context()))

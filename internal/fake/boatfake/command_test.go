@@ -253,9 +253,11 @@ func TestCommandsShareOneMachine(t *testing.T) {
 		time.Sleep(time.Second)
 		r := w.exec(id, "pgrep -x sleep | wc -l; pkill -KILL -f '^sleep 1000'; pkill -KILL -f '^sleep 2000' || echo not root")
 		assert.Equal(w, []any{0., "3\nnot root\n"}, []any{r["exitCode"], r["stdout"]})
+		synctest.Wait() // until who was killed has ended
 		status := w.do("GET", "/sandboxes/"+id+"/commands/101", nil).ok(200)
 		assert.Equal(w, []any{"exited", 137.}, []any{status["status"], status["exitCode"]})
 		assert.Equal(w, 0., w.exec(id, "sudo -n pkill -KILL -f '^sleep 2000'")["exitCode"])
+		synctest.Wait()
 		status = w.do("GET", "/sandboxes/"+id+"/commands/103", nil).ok(200)
 		assert.Equal(w, []any{"exited", 137.}, []any{status["status"], status["exitCode"]})
 	})
