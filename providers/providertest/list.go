@@ -20,7 +20,9 @@ func listAgrees(t *trial) {
 	info := t.any()
 	var got, listed sandbox.Info
 	var ok bool
+	var start time.Time
 	if !t.eventually(t.seen(), func() bool { // each may lag on its own
+		start = time.Now()
 		got = t.look(t.p, info.ID)
 		listed, ok = t.listed(t.p, sandbox.Filter{Nonce: info.Mark.Nonce}, info.ID)
 		return ok && listed.State == got.State
@@ -36,7 +38,7 @@ func listAgrees(t *trial) {
 	if listed.Run != "" && listed.Run != got.Run {
 		t.Errorf("List: run %q, Get: %q", listed.Run, got.Run)
 	}
-	if t.caps.ReadsDeadline && !listed.Deadline.IsZero() && listed.Deadline.Sub(got.Deadline).Abs() > time.Second {
+	if t.caps.ReadsDeadline && !listed.Deadline.IsZero() && listed.Deadline.Sub(got.Deadline).Abs() > t.grain(start) {
 		t.Errorf("List: deadline %v, Get: %v", listed.Deadline, got.Deadline)
 	}
 }
