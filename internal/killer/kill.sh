@@ -16,8 +16,9 @@ read_stat() {
 
 read_stat $$ || exit 1
 own=$session
-nowhere=0 # is where code begins that is not there yet
-case $code in 0) nowhere=none ;; esac # unless the kernel does not tell
+nowhere=0 nothing=0 # where code begins that is not there yet, and the memory of a thread of the kernel
+case $code in 0) nowhere=untold ;; esac
+case $size in 0) nothing=untold ;; esac
 case $pid in
 0 | 1 | "$own") pid= ;;
 ?*)
@@ -61,7 +62,7 @@ inherits() {
 		marked /proc/$1/task/[0-9]*/environ
 		return
 		;;
-	*/0) return 1 ;; # the kernel's, or about to be gone
+	*/"$nothing") return 1 ;; # or of one that is about to be gone
 	esac
 	case $program in
 	"$clear") return 1 ;;

@@ -208,7 +208,8 @@ func TestProcShowsTheProcessesOfAllCommands(t *testing.T) {
 			`[ /proc/self/stat -ef /proc/$$/stat ] && echo same`: "same\n",
 			`echo /proc/[a-z]*`:                                  "/proc/loadavg /proc/self /proc/uptime\n",
 			`cat /proc/uptime; cut -d' ' -f1-3 /proc/loadavg`:    "90.03 90.03\n0.00 0.00 0.00\n",
-			`echo $(($(ls /proc | grep -c '^[0-9]')))`:           "7\n", // init, the command's two, this shell, and three for the pipeline
+			`set -- /proc/[0-9]*; echo $#`:                       "4\n", // init, the command's two, and this shell
+			`set -- $(cat /proc/$1/stat); [ ${23} -gt 0 ] && [ ${26} -gt 0 ] && [ ${26} -lt ${27} ] && [ ${28} -gt ${27} ] && echo it has memory`: "it has memory\n",
 		} {
 			assert.Equal(t, want, asRoot(t, f, text, pid).out, text)
 		}

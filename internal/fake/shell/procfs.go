@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"math"
@@ -191,8 +192,15 @@ func (f procFolder) stat(im image, k kinship, state byte) string {
 	const ticks = 100 // in a second
 	start := f.p.began.Sub(f.t.boot) / (time.Second / ticks)
 	head := fmt.Sprintf("%d (%s) %c %d %d %d 0 -1", f.p.pid, im.comm, state, k.parent, k.group, k.session)
-	return head + strings.Repeat(" 0", 9) + " 20 0 1 0 " + fmt.Sprint(int64(start)) + " 0 0 " + fmt.Sprint(uint64(math.MaxUint64)) +
-		strings.Repeat(" 0", 12) + " 17" + strings.Repeat(" 0", 14) + "\n"
+	memory := " 0 0 " + fmt.Sprint(uint64(math.MaxUint64)) + " 0 0 0"
+	if state != stateZombie {
+		sum := sha256.Sum256([]byte(fmt.Sprint(f.p.pid, im.exe, im.args, im.env))) // each program is elsewhere
+		at := int64(sum[0])<<16 | int64(sum[1])<<8 | int64(sum[2])
+		code, stack := 0x550000000000+at<<12, 0x7ffc00000000+at<<4
+		memory = fmt.Sprint(" 2789376 300 ", uint64(math.MaxUint64), " ", code, " ", code+0x16000, " ", stack)
+	}
+	return head + strings.Repeat(" 0", 9) + " 20 0 1 0 " + fmt.Sprint(int64(start)) + memory +
+		strings.Repeat(" 0", 9) + " 17" + strings.Repeat(" 0", 14) + "\n"
 }
 
 func (f procFolder) status(im image, k kinship, state byte) string {
