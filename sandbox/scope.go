@@ -336,7 +336,11 @@ func (l *life) settle(leak *LeakError) {
 	if ends.IsZero() {
 		ends = time.Now().Add(l.plan.HardEnd)
 	}
-	time.AfterFunc(time.Until(ends), l.leave) // the slot is the sandbox's as long as it may run
+	if left := time.Until(ends); left > 0 {
+		time.AfterFunc(left, l.leave) // the slot is the sandbox's as long as it may run
+	} else {
+		l.leave()
+	}
 	l.letGo()
 }
 
