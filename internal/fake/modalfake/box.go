@@ -129,6 +129,15 @@ func (s *Server) learn(rec fake.Record, at time.Time) {
 	}
 }
 
+// catchUp learns of b's end before the news of it are told, where another goroutine is still on its way with them.
+func (s *Server) catchUp(b *box) (truth fake.Record) {
+	truth, _ = s.svc.Lookup(b.svc)
+	if !truth.Lost && (truth.State == sandbox.StateGone || truth.State == sandbox.StateFailed) {
+		s.learn(truth, truth.AsOf)
+	}
+	return truth
+}
+
 // wake has everybody look again who waits for something of b. The lock is held.
 func (b *box) wake() {
 	if b.changed != nil {

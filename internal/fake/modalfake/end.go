@@ -9,7 +9,7 @@ import (
 
 // terminate asks for the end of b and returns the result that it has already.
 func (s *Server) terminate(ctx context.Context, b *box) (*pb.GenericResult, error) {
-	s.svc.Now() // has everything happen that is due
+	s.catchUp(b)
 	s.mu.Lock()
 	result := b.result
 	s.mu.Unlock()
@@ -18,6 +18,7 @@ func (s *Server) terminate(ctx context.Context, b *box) (*pb.GenericResult, erro
 	}
 	err := s.svc.Delete(ctx, b.svc)
 	if err != nil && codeOf(problemOf(err)) == codes.NotFound {
+		s.catchUp(b)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if b.result != nil { // it ended just now

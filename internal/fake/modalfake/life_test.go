@@ -379,3 +379,21 @@ func TestAReadyProbeIsTriedUntilItSucceeds(t *testing.T) {
 		assert.InDelta(t, 7.0, ready.GetReadyAt()-float64(start.Unix()), 1)
 	})
 }
+
+func TestAnEndIsKnownToWhoeverAsksThoughTheNewsOfAnotherAreStillBeingTold(t *testing.T) {
+	bubble(t, modalfake.Options{}, func(w *world) {
+		one, two := w.create(nil).GetSandboxId(), w.create(nil).GetSandboxId()
+		w.fake.Service().Watch(func(fake.Change) { time.Sleep(5 * time.Second) })
+		told := make(chan struct{})
+		go func() {
+			defer close(told)
+			w.terminate(one)
+		}()
+		time.Sleep(time.Second)
+		w.terminate(two)
+		got := w.wait(two, 0)
+		assert.Equal(t, pb.GenericResult_GENERIC_STATUS_TERMINATED, got.GetStatus())
+		assert.NotNil(t, w.terminate(two), "it tells the result that there is")
+		<-told
+	})
+}

@@ -32,7 +32,7 @@ func (s *Server) find(id string, v1 bool) (*box, error) {
 // look returns the result of a sandbox as an answer may tell it, nil while it has not ended.
 func (s *Server) look(ctx context.Context, b *box) (*pb.GenericResult, error) {
 	rec, err := s.svc.Get(ctx, b.svc)
-	truth, _ := s.svc.Lookup(b.svc)
+	truth := s.catchUp(b)
 	s.mu.Lock()
 	result := b.result
 	s.mu.Unlock()
