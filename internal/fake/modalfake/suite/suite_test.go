@@ -1,5 +1,5 @@
 // Package suite_test runs the tests that Modal's own Go SDK brings along, against modalfake: they are the nearest thing to a
-// specification of the service. The lists in testdata say which must pass and why the others are not run.
+// specification of the service. The lists in testdata say which must pass, which of these may need a second try and why, and why the others are not run.
 package suite_test
 
 import (
@@ -32,24 +32,31 @@ const sdk = "github.com/modal-labs/modal-client/go"
 type cases struct {
 	pass []string
 	not  map[string]string // reason by name
+	race map[string]string // those of pass that a busy machine may fail, with the reason
 }
 
 func read(t *testing.T, name string) cases {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	require.NoError(t, err)
-	c := cases{not: map[string]string{}}
+	c := cases{not: map[string]string{}, race: map[string]string{}}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
-		switch rest, not := strings.CutPrefix(line, "- "); {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case not:
-			test, reason, _ := strings.Cut(rest, " ")
-			require.NotEmpty(t, reason, test)
-			c.not[test] = reason
-		default:
-			c.pass = append(c.pass, line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
 		}
+		rest, not := strings.CutPrefix(line, "- ")
+		rest, race := strings.CutPrefix(rest, "~ ")
+		test, reason, _ := strings.Cut(rest, " ")
+		require.Equal(t, not || race, reason != "", line)
+		switch {
+		case not:
+			c.not[test] = reason
+			continue
+		case race:
+			c.race[test] = reason
+		}
+		c.pass = append(c.pass, test)
 	}
 	return c
 }
@@ -115,25 +122,42 @@ func serve(t *testing.T) (*modalfake.Server, string) {
 
 var verdict = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
 
-// try runs cases against a server and requires that each passes.
-func try(t *testing.T, binary, url string, names []string, env ...string) {
+// try runs cases against a server and requires that each passes; those that a busy machine may fail, at the second try.
+func try(t *testing.T, binary, url string, c cases, names []string, env ...string) {
 	t.Helper()
-	cmd := command(t, binary, "-test.v", "-test.timeout=150s", "-test.run=^("+strings.Join(names, "|")+")$")
+	passed, said := run(t, binary, url, names, env...)
+	failed := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(passed, name) })
+	for _, name := range failed {
+		if c.race[name] != "" {
+			t.Logf("%s is run once more, since %s: %s", name, c.race[name], said)
+			again, saidAgain := run(t, binary, url, []string{name}, env...)
+			passed, said = append(passed, again...), said+saidAgain
+		}
+	}
+	assert.ElementsMatch(t, names, passed, said)
+}
+
+// run runs cases and returns those that passed, and what the others had to say.
+func run(t *testing.T, binary, url string, names []string, env ...string) (passed []string, said string) {
+	t.Helper()
+	cmd := command(t, binary, "-test.v", "-test.timeout=5m", "-test.run=^("+strings.Join(names, "|")+")$")
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(cmd.Env, "MODAL_SERVER_URL="+url, "MODAL_TOKEN_ID="+modalfake.DefaultTokenID, "MODAL_PROFILE=",
 		"MODAL_TOKEN_SECRET="+modalfake.DefaultTokenSecret, "MODAL_CONFIG_PATH="+filepath.Join(cmd.Dir, "none.toml"))
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
-	var passed []string
 	for _, m := range verdict.FindAllStringSubmatch(string(out), -1) {
 		if m[1] == "PASS" {
 			passed = append(passed, m[2])
 		}
 	}
-	assert.ElementsMatch(t, names, passed)
-	if err != nil || len(passed) != len(names) {
-		t.Errorf("%v\n%s", err, out)
+	if err == nil && len(passed) == len(names) {
+		return passed, ""
 	}
+	if len(passed) == len(names) {
+		t.Errorf("all passed, and yet: %v\n%s", err, out) // as where goroutines were left
+	}
+	return passed, fmt.Sprintf("%v\n%s\n", err, out)
 }
 
 // complete requires that a list has every case of a binary, and no other.
@@ -172,7 +196,7 @@ func TestModalsOwnTestsPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, url := serve(t)
-			try(t, binary, url, run.cases, run.env)
+			try(t, binary, url, c, run.cases, run.env)
 			understood(t, s)
 		})
 	}
@@ -191,7 +215,7 @@ func TestModalsOwnTestsOfFilesPass(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for _, names := range parts {
-		all.Go(func() { try(t, binary, url, names) })
+		all.Go(func() { try(t, binary, url, c, names) })
 	}
 	start := time.Now()
 	all.Wait()
