@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -68,6 +69,7 @@ func begin(t *testing.T, attr *syscall.SysProcAttr, args ...string) *command {
 		_ = r.Close()
 	})
 	require.NoError(t, w.Close())
+	require.NoError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
 	line, err := c.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)
@@ -101,7 +103,7 @@ func (c *command) done(cmd *exec.Cmd) {
 	said, err := cmd.CombinedOutput()
 	require.NoError(c.t, err, "%s", said)
 	require.Equal(c.t, "done\n", string(said))
-	require.NoError(c.t, c.pipe.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(c.t, c.pipe.SetReadDeadline(time.Now().Add(time.Minute)))
 	rest, err := io.ReadAll(c.out)
 	require.NoError(c.t, err, "something of it lives")
 	assert.Empty(c.t, rest)
@@ -226,6 +228,7 @@ func TestAProcessLivesAfterItsFirstThread(t *testing.T) {
 
 // headless ends the first thread of this process, which init runs in, once another has found that to be so.
 func headless() {
+	debug.SetGCPercent(-1) // which would wait for the first thread
 	go func() {
 		stat := fmt.Sprintf("/proc/%d/stat", os.Getpid())
 		for {
@@ -248,10 +251,13 @@ func init() {
 func TestNothingIsKilledWhereNothingCarriesTheMark(t *testing.T) {
 	for name, sh := range shells(t) {
 		t.Run(name, func(t *testing.T) {
-			c := begin(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", "echo ready; read line; echo lives")
+			gate := filepath.Join(t.TempDir(), "gate")
+			require.NoError(t, syscall.Mkfifo(gate, 0o600))
+			c := begin(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", `echo ready; read line <"$0"; echo lives`, gate)
 			said, err := exec.Command(sh[0], append(sh[1:len(sh):len(sh)], "-c", killer.Script(), "sandglass-kill", c.mark+"\x01")...).Output()
 			require.NoError(t, err)
 			assert.Equal(t, "done\n", string(said))
+			require.NoError(t, os.WriteFile(gate, []byte("go on\n"), 0)) // waits for the reader
 			rest, err := io.ReadAll(c.out)
 			require.NoError(t, err)
 			assert.Equal(t, "lives\n", string(rest))
