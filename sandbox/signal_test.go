@@ -36,7 +36,12 @@ func TestSignalChild(t *testing.T) {
 	p := sandboxtest.New(sandbox.Capabilities{})
 	m, err := sandbox.NewManager(p, sandbox.Config{Fleet: "ci", Journal: j})
 	require.NoError(t, err)
-	if order[2] == "hung" {
+	grace := time.Minute
+	switch order[2] {
+	case "hung":
+		grace = 2 * time.Second
+		fallthrough
+	case "stuck":
 		p.Fault(sandbox.OpDelete, sandboxtest.Fault{Hang: true, Times: -1})
 	}
 	earlier := make(chan os.Signal, 1)
@@ -47,7 +52,7 @@ func TestSignalChild(t *testing.T) {
 		named = nil
 		signal.Notify(resized, syscall.SIGWINCH)
 	}
-	ctx, stop := sandbox.ShutdownOnSignal(context.Background(), m, 2*time.Second, named...)
+	ctx, stop := sandbox.ShutdownOnSignal(context.Background(), m, grace, named...)
 	var n int
 	_, _ = fmt.Sscan(order[1], &n)
 	var ready, over sync.WaitGroup
@@ -164,9 +169,9 @@ func TestWhatASignalLeavesIsNamedAndJournalled(t *testing.T) {
 
 func TestSecondSignalEndsTheProcessAtOnceWithTheJournalIntact(t *testing.T) {
 	spool := t.TempDir()
-	cmd, lines, said := child(t, spool, 100, "hung")
+	cmd, lines, said := child(t, spool, 100, "stuck")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { return strings.Contains(said.String(), "shutting down") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(said.String(), "shutting down") }, 30*time.Second, time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for lines.Scan() {
 	}

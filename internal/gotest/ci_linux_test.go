@@ -136,6 +136,9 @@ func TestCIThatIsToldToEndDoesNotWaitForItsStep(t *testing.T) {
 			t.Parallel()
 			c := start(t, hanging(step))
 			require.True(t, c.alive("child"))
+			if step != "sdks" {
+				require.True(t, c.alive("engine"))
+			}
 			require.NoError(t, c.cmd.Process.Signal(syscall.SIGTERM))
 			assert.Equal(t, 143, c.code())
 			assert.False(t, c.alive("child"), "nor does it leave any of it")
@@ -157,6 +160,7 @@ func TestCIThatIsKilledTakesItsEngineWithIt(t *testing.T) {
 	}
 	c := start(t, hanging("kube"))
 	require.True(t, c.alive("child"))
+	require.True(t, c.alive("engine"))
 	pid, err := strconv.Atoi(c.noted("child"))
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Process.Kill())

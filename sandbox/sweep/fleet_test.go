@@ -192,7 +192,7 @@ func TestAPauseIsNoPartOfASandboxsTime(t *testing.T) {
 		limited.RetryAfter = 5 * time.Minute
 		w.Fault(sandbox.OpDelete, sandboxtest.Fault{Err: limited}, sandboxtest.Fault{}, sandboxtest.Fault{}, sandboxtest.Fault{Err: limited})
 		began := time.Now()
-		_, err := w.sweeper(func(c *sweep.Config) { c.Parallel, c.ItemTimeout = 2, time.Minute }).Sweep(w.t.Context())
+		_, err := w.sweeper(func(c *sweep.Config) { c.Parallel, c.ItemTimeout = 1, time.Minute }).Sweep(w.t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, w.there(ids...))
 		assert.GreaterOrEqual(t, time.Since(began), 10*time.Minute)

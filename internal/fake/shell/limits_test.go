@@ -51,7 +51,7 @@ func TestWhatGrowsWithoutEndReachesALimit(t *testing.T) {
 }
 
 func TestAForkBombIsContained(t *testing.T) {
-	got, _ := inBubble(t, time.Minute, `bomb() { bomb | bomb & }; bomb; sleep 0.1; echo still here`)
+	got, _ := inBubble(t, time.Minute, `bomb() { bomb | bomb & }; { sleep 0.001; bomb; } & sleep 0.1; echo still here`)
 	assert.Equal(t, "still here\n", got.out)
 	assert.Contains(t, got.errOut, "Cannot fork")
 }

@@ -102,7 +102,7 @@ func TestTheAdaptersKillerKillsACommandAndNothingElse(t *testing.T) {
 				"sh", "-c", `sh -c 'setsid sh -c "sleep 600 & exec sleep 600" & exit' & sleep 600`,
 			},
 			"one that ignores signals": {"sh", "-c", "trap '' TERM INT HUP; while :; do sleep 1; done"},
-			"a fork bomb":              {"sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 600"},
+			"a fork bomb":              {"sh", "-c", "bomb() { bomb | bomb & }; { sleep 0.001; bomb; } & sleep 600"},
 			"one that forks on and on": {"sh", "-c", "while :; do (sleep 600; :) & sleep 0.002; done"},
 			"one that never waits":     {"sh", "-c", "while :; do :; done"},
 			"one that was stopped":     {"sh", "-c", "sleep 600 & kill -STOP $!; wait"},
@@ -127,6 +127,7 @@ func TestTheAdaptersKillerKillsACommandAndNothingElse(t *testing.T) {
 					c := start(ctx, f, shell.Command{
 						Args: args, Env: map[string]string{"MARK": "this one"}, User: "user", PID: pid,
 					})
+					time.Sleep(2 * time.Millisecond) // the bomb begins when its shell has what it needs
 					require.False(t, c.ended())
 					assert.Greater(t, len(commands(t, f)), len(before))
 

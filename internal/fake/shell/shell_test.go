@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -103,7 +104,7 @@ func TestScriptsBeyondBusybox(t *testing.T) {
 		{"the name of a script is $0", `echo 'echo $0' > s; sh s; sh -c 'echo $0' me`, "s\nme\n"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			got := run(t, c.script)
+			got, _ := inBubble(t, time.Minute, c.script)
 			assert.Equal(t, c.want, got.out, got.errOut)
 		})
 	}

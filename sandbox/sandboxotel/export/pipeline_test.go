@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,7 +132,7 @@ func TestNothingIsExportedUnlessAskedFor(t *testing.T) {
 		"empty, which is unset": {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_TRACES_EXPORTER": ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // what other tests have left may take a moment to end
 			environment(t, env)
 			p, err := export.FromEnv(context.Background(), "test", "v1")
 			require.NoError(t, err)
@@ -197,16 +199,22 @@ func TestAWrongSettingTurnsOffOnlyWhatItConcerns(t *testing.T) {
 }
 
 func TestPrometheusIsServed(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	environment(t, map[string]string{
-		"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1", "OTEL_EXPORTER_PROMETHEUS_PORT": port,
-	})
-	p, err := export.FromEnv(context.Background(), "test", "v1")
-	require.NoError(t, err)
+	var port string
+	var p *export.Pipeline
+	for range 5 { // others may take a port that was free
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		_, port, err = net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		environment(t, map[string]string{
+			"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1", "OTEL_EXPORTER_PROMETHEUS_PORT": port,
+		})
+		if p, err = export.FromEnv(context.Background(), "test", "v1"); !errors.Is(err, syscall.EADDRINUSE) {
+			require.NoError(t, err)
+			break
+		}
+	}
 	defer func() { require.NoError(t, p.Shutdown(context.Background())) }()
 	live(t, context.Background(), p)
 	res, err := http.Get("http://127.0.0.1:" + port + "/metrics")
