@@ -8,13 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -85,13 +86,13 @@ func newControl(dir, kube string) (*control, error) {
 
 func (c *control) url() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port) }
 
-// start starts the control plane on ports that were free a moment ago, and returns when it is ready.
+// start starts the control plane on ports of its own, and returns when it is ready.
 func (c *control) start(ctx context.Context, withScheduler bool) error {
-	etcd, err := freePort()
+	etcd, err := holdPort()
 	if err != nil {
 		return err
 	}
-	if c.port, err = freePort(); err != nil {
+	if c.port, err = holdPort(); err != nil {
 		return err
 	}
 	for _, client := range []string{"kube-controller-manager", "kube-scheduler", "kubelet"} {
@@ -109,10 +110,12 @@ func (c *control) start(ctx context.Context, withScheduler bool) error {
 			"--data-dir="+data, "--unsafe-no-fsync", "--log-level=warn",
 			"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
 			"--listen-peer-urls=http://127.0.0.1:0", // it has no peers
+			"--socket-reuse-port",                   // see holdPort
 		),
 		c.unit("kube-apiserver",
 			"--etcd-servers="+etcdURL, "--endpoint-reconciler-type=none",
-			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.port), "--advertise-address=192.0.2.1", // loopback is refused, and none used
+			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.port), "--permit-port-sharing", // see holdPort
+			"--advertise-address=192.0.2.1", // loopback is refused, and none used
 			"--tls-cert-file="+c.pki.path("kube-apiserver.crt"), "--tls-private-key-file="+c.pki.path("kube-apiserver.key"),
 			"--client-ca-file="+c.pki.path("ca.crt"), "--token-auth-file="+c.pki.path("tokens.csv"),
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
@@ -212,12 +215,27 @@ func (c *control) kubeconfig(name string) error {
 	return os.WriteFile(c.pki.path(name+".conf"), text, 0o600)
 }
 
-// freePort returns a port of the loopback interface that nobody listens on, at this moment.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// soReusePort is SO_REUSEPORT, which package syscall does not have for every processor.
+const soReusePort = 0xf
+
+// holdPort takes a port of the loopback interface that nobody has, for as long as this process lives. The socket that it is
+// bound to does not listen. Who wants to listen there has to share the port (SO_REUSEPORT), as the components are told to:
+// one that was killed finds it free again, whatever other programs have taken meanwhile.
+func holdPort() (int, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return 0, os.NewSyscallError("socket", err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, soReusePort, 1)
+	if err == nil {
+		err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	var bound syscall.Sockaddr
+	if err == nil {
+		bound, err = syscall.Getsockname(fd)
+	}
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("hold a port: %w", err), syscall.Close(fd))
+	}
+	return bound.(*syscall.SockaddrInet4).Port, nil
 }

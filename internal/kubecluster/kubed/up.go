@@ -61,11 +61,12 @@ func up(kube string, withNode bool) (err error) {
 
 	starting, cancelStarting := context.WithTimeoutCause(ctx, patience, errors.New("the time for the start is up"))
 	defer cancelStarting()
-	c, err := startControl(starting, dir, kube, withNode)
-	if c != nil {
-		defer func() { err = errors.Join(err, c.units.kill()) }()
-	}
+	c, err := newControl(dir, kube)
 	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.units.kill()) }()
+	if err := c.start(starting, withNode); err != nil {
 		return err
 	}
 	ca, err := os.ReadFile(c.pki.path("ca.crt"))
@@ -104,22 +105,6 @@ func up(kube string, withNode bool) (err error) {
 			}
 		}
 	}
-}
-
-// startControl starts a control plane, once more on other ports if somebody was quicker to take one.
-func startControl(ctx context.Context, dir, kube string, withNode bool) (c *control, err error) {
-	for range 3 {
-		if c, err = newControl(dir, kube); err != nil {
-			return nil, err
-		}
-		if err = c.start(ctx, withNode); err == nil || !strings.Contains(err.Error(), "address already in use") {
-			return c, err
-		}
-		if err := c.units.kill(); err != nil {
-			return nil, err
-		}
-	}
-	return nil, err
 }
 
 // read sends the requests in r until it ends or ctx does.
