@@ -15,13 +15,18 @@ import (
 // prefix begins the names of clusters' folders and of their nodes' cgroups.
 const prefix = "sandglass-kube-"
 
-// newDir makes a cluster's folder, which is in use for as long as lock is open.
+// newDir makes a cluster's folder, which is in use for as long as lock is open. The lock is held before it has its name: else
+// a cluster that begins just then would take the folder for one that was left, and remove it.
 func newDir() (dir string, lock *os.File, err error) {
 	if dir, err = os.MkdirTemp("", prefix); err != nil {
 		return "", nil, err
 	}
-	if lock, err = os.Create(filepath.Join(dir, "lock")); err == nil {
+	path := filepath.Join(dir, "lock")
+	if lock, err = os.Create(path + ".new"); err == nil {
 		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
