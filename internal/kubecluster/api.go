@@ -131,10 +131,14 @@ func (c *Cluster) poll(ctx context.Context, what string, done func() (bool, erro
 // object is what is written to the API server.
 type object = map[string]any
 
+// working is how long what the controllers do for a namespace or a user may take: on a machine that does much else, and when
+// a test has just had them stopped.
+const working = 4 * time.Minute
+
 // Namespace makes a namespace for a test, ready for pods, and has it removed at the test's end, with all that is in it.
 func (c *Cluster) Namespace(t TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), working)
 	defer cancel()
 	name := "test-" + strings.ToLower(rand.Text())[:12]
 	if err := c.Do(ctx, "POST", "/api/v1/namespaces", object{"metadata": object{"name": name}}, nil); err != nil {
@@ -177,7 +181,7 @@ func May(group, resource string, verbs ...string) Rule {
 // good for an hour. Without rules it may do nothing.
 func (c *Cluster) User(t TB, namespace string, rules ...Rule) (token string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), working)
 	defer cancel()
 	name := "user-" + strings.ToLower(rand.Text())[:8]
 	meta := object{"name": name}
