@@ -105,6 +105,13 @@ func create(t *testing.T, c *kubecluster.Cluster, ns, name string, deadline int,
 	return jobs(ns) + "/" + name
 }
 
+// endNow moves a Job's deadline to a moment that has passed, or is about to: one that was near from the start might come
+// before anybody has looked.
+func endNow(t *testing.T, c *kubecluster.Cluster, job string) {
+	t.Helper()
+	require.NoError(t, c.Do(t.Context(), "PATCH", job, object{"spec": object{"activeDeadlineSeconds": 1}}, nil))
+}
+
 // eventually is for what the cluster needs time for, on a machine that does much else.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
@@ -141,8 +148,9 @@ func empty(t *testing.T, c *kubecluster.Cluster, ns string) bool {
 func TestAPodStaysPendingWithoutANodeAndItsJobEndsAtItsDeadline(t *testing.T) {
 	c := control.get(t)
 	ns := c.Namespace(t)
-	create(t, c, ns, "one", 10, "sleep", "100")
+	job := create(t, c, ns, "one", 1000, "sleep", "1000")
 	eventually(t, "a pod", func() bool { return pod(t, c, ns).Status.Phase == "Pending" })
+	endNow(t, c, job)
 	eventually(t, "nothing", func() bool { return empty(t, c, ns) })
 }
 
@@ -152,7 +160,7 @@ func TestAPuppetHasPodsRunAndEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.RunPuppet(ctx) }()
-	job := create(t, c, ns, "one", 100, "sleep", "100")
+	job := create(t, c, ns, "one", 1000, "sleep", "1000")
 	eventually(t, "a running pod", func() bool { return pod(t, c, ns).Status.Phase == "Running" })
 	require.NoError(t, c.Do(ctx, "DELETE", job, object{"propagationPolicy": "Foreground"}, nil))
 	eventually(t, "nothing", func() bool { return empty(t, c, ns) })
@@ -205,7 +213,7 @@ func TestAFrozenControllerManagerDoesItsWorkWhenThawed(t *testing.T) {
 	c := control.get(t)
 	ns := c.Namespace(t)
 	require.NoError(t, c.Freeze(kubecluster.ControllerManager))
-	create(t, c, ns, "one", 100, "sleep", "100")
+	create(t, c, ns, "one", 1000, "sleep", "1000")
 	time.Sleep(2 * time.Second) // no sign tells that nothing will happen
 	assert.Empty(t, pod(t, c, ns).Metadata.UID)
 	require.NoError(t, c.Thaw(kubecluster.ControllerManager))
