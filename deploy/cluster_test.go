@@ -465,13 +465,14 @@ func (s *site) post(ctx context.Context, to, script string) (int, answer, error)
 	return res.StatusCode, a, err
 }
 
-// occupy hands in tasks that would take all the time that there is, and returns when their sandboxes run.
+// occupy hands in tasks that would take all the time that there is, and returns their sandboxes when these run. What there was
+// before may end meanwhile.
 func (s *site) occupy(p pod, tasks int) (uids []string) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	s.t.Cleanup(func() { cancel(); all.Wait() })
-	before := len(s.sandboxes(p.Metadata.UID))
+	before := s.sandboxes(p.Metadata.UID)
 	for range tasks {
 		all.Go(func() {
 			code, a, err := s.task(ctx, p.Status.PodIP, "sleep 7200")
@@ -479,14 +480,14 @@ func (s *site) occupy(p pod, tasks int) (uids []string) {
 		})
 	}
 	s.eventually(2*time.Minute, "the sandboxes run their tasks", func() bool {
-		uids = s.sandboxes(p.Metadata.UID)
+		uids = slices.DeleteFunc(s.sandboxes(p.Metadata.UID), func(uid string) bool { return slices.Contains(before, uid) })
 		n := 0
 		for _, process := range s.processes(uids...) {
 			if process.Command == "sleep 7200" {
 				n++
 			}
 		}
-		return len(uids) == before+tasks && n == before+tasks
+		return len(uids) == tasks && n == tasks
 	})
 	return uids
 }
