@@ -157,6 +157,10 @@ func (s *site) policies(t *testing.T, runner pod) {
 	}, selected)
 	others := len(s.pods("")) - len(boxes) - len(runners)
 	assert.GreaterOrEqual(t, others, 1, "the sweeper is there, and in none of them")
+
+	leave()
+	all.Wait()
+	s.eventually(2*time.Minute, "nothing is left", func() bool { return s.gone("", boxes) })
 }
 
 // A selector is a label selector.
