@@ -112,7 +112,7 @@ func (s *site) policies(t *testing.T, runner pod) {
 	for _, query := range []string{"", "?offline"} {
 		all.Go(func() { _, _, _ = s.post(ctx, "http://"+runner.Status.PodIP+":8080/tasks"+query, "sleep 600") })
 	}
-	s.eventually(time.Minute, "one sandbox with and one without a way out", func() bool { return len(s.sandboxes("")) == 2 })
+	s.eventually(2*time.Minute, "one sandbox with and one without a way out", func() bool { return len(s.sandboxes("")) == 2 })
 	boxes, offline, runners := s.sandboxes(""), uids("agent-runner/network=none"), uids(isRunner)
 	require.Len(t, offline, 1)
 	require.Subset(t, boxes, offline)
@@ -202,7 +202,7 @@ func (s *site) rollout(t *testing.T, old []pod) {
 		}()
 	}
 	var uids []string
-	s.eventually(time.Minute, "both run a task", func() bool { uids = s.sandboxes(""); return len(uids) == 2 })
+	s.eventually(2*time.Minute, "both run a task", func() bool { uids = s.sandboxes(""); return len(uids) == 2 })
 	annotations := object{"kubectl.kubernetes.io/restartedAt": time.Now().Format(time.RFC3339)}
 	s.do("PATCH", s.path("Deployment", "agent-runner"), object{"spec": object{"template": object{"metadata": object{"annotations": annotations}}}}, nil)
 	fewest := 2
@@ -240,7 +240,7 @@ func (s *site) drain(t *testing.T) {
 		require.NoError(t, err)
 		return http.StatusCreated
 	}
-	s.eventually(time.Minute, "one may go", func() bool {
+	s.eventually(2*time.Minute, "one may go", func() bool {
 		var budget struct {
 			Status struct{ DisruptionsAllowed int }
 		}
@@ -260,7 +260,7 @@ func (s *site) drain(t *testing.T) {
 }
 
 func TestSandboxesOfADeletedRunnerGoWithItAndASiblingsStay(t *testing.T) {
-	s := newSite(t, map[string]string{"--window=1m": "--window=3m"}, "rbac", "runner") // a lease that a busy node does not outlast
+	s := newSite(t, map[string]string{"--window=1m": "--window=5m"}, "rbac", "runner") // a lease that a busy node does not outlast
 	runners := s.runners()
 	doomed, sibling := runners[0], runners[1]
 	const n = 3
@@ -271,7 +271,7 @@ func TestSandboxesOfADeletedRunnerGoWithItAndASiblingsStay(t *testing.T) {
 	lease := slices.MinFunc(s.deadlines(doomed.Metadata.UID), time.Time.Compare)
 	deleted := time.Now()
 	s.do("DELETE", s.path("Pod", doomed.Metadata.Name), object{"gracePeriodSeconds": 1}, nil)
-	s.eventually(time.Minute, "all of its sandboxes are gone", func() bool { return s.gone(doomed.Metadata.UID, uids) })
+	s.eventually(3*time.Minute, "all of its sandboxes are gone", func() bool { return s.gone(doomed.Metadata.UID, uids) })
 	t.Logf("%d sandboxes were gone %v after their runner's delete", n, time.Since(deleted).Round(100*time.Millisecond))
 	assert.Positive(t, time.Until(lease), "before the first of their leases ended")
 	assert.Equal(t, others, s.sandboxes(sibling.Metadata.UID))
@@ -361,13 +361,13 @@ func (s *site) deadlines(owner string) (ends []time.Time) {
 }
 
 func TestTheExitCodeOfARunnerSaysWhetherSomethingIsLeft(t *testing.T) {
-	const window = 2 * time.Minute // of which enough is left when the grace is over
-	s := newSite(t, map[string]string{"--grace=1m": "--grace=30s", "--window=1m": "--window=" + window.String()}, "rbac", "runner")
+	const window = 3 * time.Minute // of which enough is left when the grace is over
+	s := newSite(t, map[string]string{"--window=1m": "--window=" + window.String()}, "rbac", "runner")
 	runners := s.runners()
 	exit := func(p pod) int {
 		s.signal(p.Metadata.UID, syscall.SIGTERM)
 		code := -1
-		s.eventually(90*time.Second, "its process has ended", func() bool {
+		s.eventually(3*time.Minute, "its process has ended", func() bool {
 			p = s.pod(p.Metadata.Name)
 			for _, c := range p.Status.ContainerStatuses {
 				if c.LastState.Terminated != nil {

@@ -49,7 +49,7 @@ func (s *site) stray(fleet string, lifetime time.Duration, tags string) (name st
 	}}
 	job["metadata"].(object)["name"] = mark.Name()
 	s.do("POST", s.path("Job")+"?fieldValidation=Strict", job, nil)
-	s.eventually(time.Minute, "its pod runs", func() bool { return len(s.podsOf(mark.Name(), "Running")) == 1 })
+	s.eventually(2*time.Minute, "its pod runs", func() bool { return len(s.podsOf(mark.Name(), "Running")) == 1 })
 	return mark.Name()
 }
 
