@@ -291,13 +291,21 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	w := onPlain(t)
 	m, err := sandbox.NewManager(w.p, sandbox.Config{Fleet: "tests"})
 	require.NoError(t, err)
-	heal := w.way.on(-1, jobs("POST"), fails(429, "TooManyRequests", http.Header{"Retry-After": {"3"}}))
-	time.AfterFunc(7*time.Second, heal)
+	var tries []time.Time // one after the other
+	w.way.on(-1, jobs("POST"), func(r *http.Request, on onward) (*http.Response, error) {
+		if tries = append(tries, time.Now()); len(tries) > 3 {
+			return on(r)
+		}
+		return fails(429, "TooManyRequests", http.Header{"Retry-After": {"3"}})(r, on)
+	})
 	start, before := time.Now(), w.way.sent.Load()
 	err = m.WithSandbox(t.Context(), func(context.Context, sandbox.Sandbox) error { return nil }, func(s *sandbox.Scope) { s.Spec = small() })
 	require.NoError(t, err)
-	assert.Greater(t, time.Since(start), 7*time.Second)
-	assert.Less(t, w.way.sent.Load()-before, int64(60))
+	require.Len(t, tries, 4)
+	for i := range tries[1:] {
+		assert.GreaterOrEqual(t, tries[i+1].Sub(tries[i]), 3*time.Second)
+	}
+	assert.Less(t, w.way.sent.Load()-before, 60+int64(time.Since(start).Seconds()), "looks go on while others are slow")
 }
 
 // A server that lets hardly anything through slows a fleet down, and nothing is lost or left.
