@@ -104,8 +104,8 @@ func (w *world) provider(t *testing.T, change ...func(*kubernetes.Config)) (*kub
 
 // A way is where requests to the API server pass by.
 type way struct {
-	requests, streams *http.Transport
-	sent, tooMany     atomic.Int64
+	requests, streams     *http.Transport
+	sent, writes, tooMany atomic.Int64
 
 	mu    sync.Mutex
 	turns []*turn
@@ -144,6 +144,9 @@ func newWay(c *kubecluster.Cluster) *way {
 
 func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.sent.Add(1)
+	if r.Method != http.MethodGet {
+		w.writes.Add(1)
+	}
 	on := w.requests.RoundTrip
 	if r.Header.Get("Upgrade") != "" {
 		on = w.streams.RoundTrip
