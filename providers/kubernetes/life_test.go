@@ -131,13 +131,15 @@ func TestAnOutageIsNoEnd(t *testing.T) {
 			for range 5 {
 				running.Add(1)
 				over.Go(func() {
+					begun := sync.OnceFunc(running.Done)
+					defer begun() // also where it never runs: who waits then sees the error below
 					err := m.WithSandbox(t.Context(), func(ctx context.Context, sb sandbox.Sandbox) error {
 						info, err := w.p.Get(ctx, sb.ID())
 						if err != nil {
 							return err
 						}
 						pods.Store(info.Run, sb.ID())
-						running.Done()
+						begun()
 						select {
 						case <-end:
 							return nil
