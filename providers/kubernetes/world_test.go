@@ -326,12 +326,14 @@ type real struct {
 		Name, UID, ResourceVersion string
 		Labels, Annotations        map[string]string
 		DeletionTimestamp          *time.Time
+		DeletionGracePeriodSeconds int64
 		CreationTimestamp          time.Time
 	}
 	Spec struct {
-		ActiveDeadlineSeconds *int64
-		Suspend               bool
-		Template              struct {
+		ActiveDeadlineSeconds         *int64
+		TerminationGracePeriodSeconds int64
+		Suspend                       bool
+		Template                      struct {
 			Spec struct {
 				Containers []struct {
 					Resources struct{ Limits map[string]string }
