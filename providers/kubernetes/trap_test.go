@@ -434,7 +434,7 @@ func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, account.ID, "system:serviceaccount:"+w.ns+":")
 	assert.True(t, account.SkewKnown)
-	assert.Less(t, account.Skew.Abs(), 3*time.Second)
+	assert.Less(t, account.Skew.Abs(), 30*time.Second, "one clock, and an answer that may take long")
 	poor, _ := w.provider(t, func(c *kubernetes.Config) {
 		c.Tokens = tokens(w.c.User(t, w.ns, kubecluster.May("batch", "jobs", "create", "get", "list", "patch"), kubecluster.May("", "pods", "get", "list")))
 		c.Owner = kubernetes.Owner{Lease: time.Minute}
