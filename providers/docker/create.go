@@ -30,6 +30,7 @@ var watchdog string
 //
 // A container of the same name and mark is taken for this one, and started if it was only created. One that cannot be
 // started, or whose watchdog does not answer, is removed before Create returns; where that fails, its id comes along.
+// Where the window has passed before the engine carried the first beat, that is [sandbox.ErrUnavailable].
 func (p *Provider) Create(ctx context.Context, req sandbox.CreateRequest) (sandbox.Info, error) {
 	host, err := p.host(req.Spec)
 	if err = errors.Join(err, fits(req)); err != nil {
@@ -216,6 +217,7 @@ func (p *Provider) twin(ctx context.Context, mark sandbox.Mark, conflict *sandbo
 // begin starts the container and returns when its watchdog has answered.
 func (p *Provider) begin(ctx context.Context, id string, mark sandbox.Mark, window time.Duration) (sandbox.Info, error) {
 	const needs = "a sandbox needs an image with a /bin/sh that every user may run: it runs the watchdog that ends the sandbox"
+	began := time.Now() // the watchdog counts from its start, which is no earlier
 	sctx, c := watch(ctx)
 	if _, err := p.engine.ContainerStart(sctx, id, client.ContainerStartOptions{}); err != nil {
 		if sctx.Err() != nil {
@@ -231,11 +233,11 @@ func (p *Provider) begin(ctx context.Context, id string, mark sandbox.Mark, wind
 	var silent error
 	var info sandbox.Info
 	var err error
-	for began := time.Now(); ; {
+	for asked := time.Now(); ; {
 		// Of a watchdog that has ended, the engine may not know yet, and may even keep the line to it open.
 		said, silent = p.tellWithin(ctx, answerTime, id, opSet, window)
 		info, err = p.look(ctx, sandbox.OpCreate, id, false)
-		if silent == nil || err != nil || info.State != sandbox.StateRunning || time.Since(began) > startTime {
+		if silent == nil || err != nil || info.State != sandbox.StateRunning || time.Since(asked) > startTime {
 			break
 		}
 		select {
@@ -248,6 +250,13 @@ func (p *Provider) begin(ctx context.Context, id string, mark sandbox.Mark, wind
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound), err == nil && info.State == sandbox.StateEnding:
+		if took := time.Since(began); took >= min(window, mark.Lifetime) { // by then a good watchdog has ended too
+			return sandbox.Info{}, &sandbox.APIError{
+				Provider: p.name, Op: sandbox.OpCreate, Kind: sandbox.ErrUnavailable,
+				Message: fmt.Sprintf("the engine took longer than the window of %v to start it and to carry the first beat", window),
+				Err:     fmt.Errorf("the watchdog has ended within %v", took.Round(time.Millisecond)),
+			}
+		}
 		return sandbox.Info{}, &sandbox.APIError{
 			Provider: p.name, Op: sandbox.OpCreate, Kind: sandbox.ErrInvalid, Message: needs,
 			Err: errors.New("the watchdog ended at once"),
