@@ -401,7 +401,7 @@ func (t *trial) dead(sb sandbox.Sandbox) {
 func execTimeout(t *trial) {
 	sb := t.box()
 	cmd := t.ticking()
-	cmd.Timeout = 2 * time.Second
+	cmd.Timeout = 2*time.Second + t.slack // it counts from the call on, and the command has to begin within it
 	start := time.Now()
 	res, err := sb.Exec(t.ctx, cmd)
 	took := time.Since(start)
@@ -428,7 +428,7 @@ func execCancel(t *trial) {
 	begun := make(chan struct{})
 	cmd := t.ticking()
 	cmd.Stdout = writerFunc(onceSeen("begun", begun))
-	cmd.Timeout = 15 * time.Second
+	cmd.Timeout = 15*time.Second + 2*t.slack
 	var ended time.Time
 	done := make(chan struct{})
 	go func() {
@@ -457,7 +457,7 @@ func execCancel(t *trial) {
 		return
 	}
 	before := t.ticks(sb)
-	if !t.eventually(5*time.Second, func() bool { return t.ticks(sb) > before }) {
+	if !t.eventually(5*time.Second+t.slack, func() bool { return t.ticks(sb) > before }) {
 		t.Error("Capabilities.Kill is false, but the command was killed")
 	}
 	t.sleepUntil(ended.Add(cmd.Timeout + t.slack))
