@@ -50,7 +50,7 @@ func TestTheSuiteFindsEveryDefect(t *testing.T) {
 			if d.rule != "" {
 				run += "/^" + regexp.QuoteMeta(topic) + "$/^" + regexp.QuoteMeta(rule) + "$"
 			}
-			cmd := exec.CommandContext(t.Context(), exe, "-test.run="+run, "-test.timeout=2m")
+			cmd := exec.CommandContext(t.Context(), exe, "-test.run="+run, "-test.timeout=15m")
 			cmd.Env = append(os.Environ(), brokenEnv+"="+d.name)
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
