@@ -21,13 +21,13 @@ func listAgrees(t *trial) {
 	var got, listed sandbox.Info
 	var ok bool
 	var start time.Time
-	if !t.eventually(t.seen(), func() bool { // each may lag on its own
+	if !t.eventually(t.seen(), func() bool { // each may lag on its own, or at first have no answer on the lease
 		start = time.Now()
 		got = t.look(t.p, info.ID)
 		listed, ok = t.listed(t.p, sandbox.Filter{Nonce: info.Mark.Nonce}, info.ID)
-		return ok && listed.State == got.State
+		return ok && listed.State == got.State && t.tells(got)
 	}) {
-		t.Fatalf("List shows it: %v, state %v, Get: state %v", ok, listed.State, got.State)
+		t.Fatalf("List shows it: %v, state %v, Get: state %v, deadline %v", ok, listed.State, got.State, got.Deadline)
 	}
 	if listed.AsOf.IsZero() {
 		t.Error("List: AsOf is not set")
