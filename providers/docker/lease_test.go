@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -36,11 +37,12 @@ func TestWithoutABeatTheContainerIsGoneWithinItsWindow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(10 * time.Second)
+			req := order(20 * time.Second)
 			req.Spec.Image = image(t)
+			began := time.Now()
 			info := create(t, p, req)
-			assert.InDelta(t, 10, info.Left().Seconds(), 4)
-			assert.False(t, info.Deadline.After(info.AsOf.Add(req.Window)))
+			assert.LessOrEqual(t, info.Left(), req.Window)
+			assert.GreaterOrEqual(t, info.Left(), req.Window-time.Since(began), "the create may have taken most of it")
 			run(t, p.Open(info), sandbox.Shell("true"))
 			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 			t.Logf("gone %v after its create", took)
@@ -56,30 +58,35 @@ func TestBeatsKeepTheContainerAliveAndNoLongerThanTheHardEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(8 * time.Second)
+			req := order(20 * time.Second)
 			req.Spec.Image = image(t)
-			req.Mark.Lifetime = 20 * time.Second
+			req.Mark.Lifetime = 45 * time.Second
 			began := time.Now()
 			info := create(t, p, req)
+			made := time.Now() // its hard end is counted from before
 			beat := time.NewTicker(time.Second)
 			defer beat.Stop()
 			for range beat.C {
+				sent := time.Since(made)
 				got, err := p.Extend(t.Context(), info, req.Window)
+				if err != nil && !errors.Is(err, sandbox.ErrNotFound) && sent < req.Mark.Lifetime {
+					continue // not answered in time, as may be on a busy machine: there is room for others
+				}
 				if err != nil || got.State != sandbox.StateRunning {
 					break
 				}
+				require.Less(t, sent, req.Mark.Lifetime, "a beat moved the hard end")
 				assert.LessOrEqual(t, got.Left(), req.Window)
 				assert.Equal(t, info.Run, got.Run)
 				seen, err := p.Get(t.Context(), info.ID)
 				if err == nil && seen.State == sandbox.StateRunning && !seen.Deadline.IsZero() {
 					assert.LessOrEqual(t, seen.Left(), req.Window)
 				}
-				require.Less(t, time.Since(began), 20*time.Second+time.Second+removal, "a beat moved the hard end")
 			}
 			life := time.Since(began)
 			assert.Greater(t, life, 2*req.Window, "beats did not keep it alive")
 			until(t, removal, "the container ends", func() bool { return !exists(t, info.ID) })
-			t.Logf("lived %v of 20 s", life)
+			t.Logf("lived %v of %v", life, req.Mark.Lifetime)
 		})
 	}
 }
@@ -93,7 +100,7 @@ func TestRootInsideCanNeitherStopNorKillTheWatchdog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(15 * time.Second) // time enough for what follows on a busy machine
+			req := order(2 * time.Minute) // time enough for what follows on a busy machine
 			req.Spec.Image = image(t)
 			info := create(t, p, req)
 			r, err := p.Open(info).Exec(t.Context(), sandbox.Shell(
@@ -105,10 +112,7 @@ func TestRootInsideCanNeitherStopNorKillTheWatchdog(t *testing.T) {
 				require.NoError(t, err)
 				assert.NotZero(t, r.ExitCode, file)
 			}
-			_, err = p.Extend(t.Context(), info, req.Window)
-			require.NoError(t, err, "the watchdog lives on and listens")
-			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
-			t.Logf("gone %v after its last beat", took)
+			lastBeat(t, p, info) // the watchdog lives on, listens, and ends
 		})
 	}
 }
@@ -119,13 +123,13 @@ func TestOrphansAreReaped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(time.Minute)
+			req := order(10 * time.Minute)
 			req.Spec.Image = image(t)
 			info := create(t, p, req)
 			sb := p.Open(info)
 			run(t, sb, sandbox.Shell(`i=0; while [ $i -lt 20 ]; do (sleep 0.1 & ) ; i=$((i+1)); done`))
 			zombies := `n=0; for s in /proc/[0-9]*/stat; do read -r l <$s || continue; l=${l##*) }; case $l in Z*) n=$((n+1));; esac; done; echo $n`
-			until(t, 10*time.Second, "no process stays a zombie", func() bool { return run(t, sb, sandbox.Shell(zombies)) == "0\n" })
+			until(t, removal, "no process stays a zombie", func() bool { return run(t, sb, sandbox.Shell(zombies)) == "0\n" })
 		})
 	}
 }
@@ -133,27 +137,40 @@ func TestOrphansAreReaped(t *testing.T) {
 func TestShortenBringsTheEndNearerAndNeverMovesItAway(t *testing.T) {
 	t.Parallel()
 	p := engine(t)
-	req := order(time.Minute)
+	req := order(10 * time.Minute)
 	info := create(t, p, req)
-	require.NoError(t, p.Shorten(t.Context(), info.ID, 20*time.Second))
-	got, err := p.Get(t.Context(), info.ID)
-	require.NoError(t, err)
-	assert.InDelta(t, 20, got.Left().Seconds(), 3)
+	const near = time.Minute
+	began := time.Now()
+	require.NoError(t, p.Shorten(t.Context(), info.ID, near))
+	left := dated(t, p, info.ID).Left()
+	assert.LessOrEqual(t, left, near)
+	assert.GreaterOrEqual(t, left, near-2*time.Since(began), "an answer's own time is taken off too")
 	require.NoError(t, p.Shorten(t.Context(), info.ID, 5*time.Minute))
-	got, err = p.Get(t.Context(), info.ID)
-	require.NoError(t, err)
-	assert.LessOrEqual(t, got.Left(), 20*time.Second)
+	assert.LessOrEqual(t, dated(t, p, info.ID).Left(), near)
 	require.NoError(t, p.Shorten(t.Context(), info.ID, 2*time.Second))
 	until(t, 3*time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
 	require.ErrorIs(t, p.Shorten(t.Context(), info.ID, 2*time.Second), sandbox.ErrNotFound)
+}
+
+// dated is the first look that a watchdog answers in time, as a busy machine may keep it from doing.
+func dated(t *testing.T, p *docker.Provider, id string) (info sandbox.Info) {
+	t.Helper()
+	until(t, time.Minute, "a look tells of the lease", func() bool {
+		var err error
+		info, err = p.Get(t.Context(), id)
+		require.NoError(t, err)
+		return !info.Deadline.IsZero()
+	})
+	return info
 }
 
 func TestAPausedContainerIsResidueThatNoBeatWakes(t *testing.T) {
 	t.Parallel()
 	p := engine(t)
 	c := judge(t)
-	req := order(10 * time.Second)
+	req := order(30 * time.Second)
 	info := create(t, p, req)
+	made := time.Now()
 	_, err := c.ContainerPause(t.Context(), info.ID, client.ContainerPauseOptions{})
 	require.NoError(t, err)
 	got, err := p.Extend(t.Context(), info, req.Window)
@@ -169,7 +186,7 @@ func TestAPausedContainerIsResidueThatNoBeatWakes(t *testing.T) {
 	assert.Equal(t, sandbox.StateDormant, listed[0].State)
 
 	// Its window passes meanwhile: woken, it ends at once, whatever is written to it.
-	<-time.After(req.Window + time.Second)
+	<-time.After(time.Until(made.Add(req.Window + time.Second)))
 	require.True(t, exists(t, info.ID), "the engine's pause freezes the watchdog")
 	_, err = c.ContainerUnpause(t.Context(), info.ID, client.ContainerUnpauseOptions{})
 	require.NoError(t, err)
@@ -186,15 +203,14 @@ func TestAFullProcessTableBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
 			c := judge(t)
-			req := order(10 * time.Second)
+			req := order(beating)
 			req.Spec.Image = image(t)
 			req.Spec.Native = &docker.Options{PidsLimit: 24}
 			info := create(t, p, req)
 			go func() { _, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`while sleep 600 & do :; done; wait`)) }()
-			beats(t, p, info, req.Window, 30, func() bool { return processes(t, c, info.ID) >= 23 })
-			beats(t, p, info, req.Window, 12, nil)
-			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
-			t.Logf("gone %v after its last beat", took)
+			beats(t, p, info, 30, func() bool { return processes(t, c, info.ID) >= 23 })
+			beats(t, p, info, 12, nil)
+			lastBeat(t, p, info)
 		})
 	}
 }
@@ -205,15 +221,14 @@ func TestASteadyFlowOfOrphansDelaysNeitherBeatsNorTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := engine(t)
-			req := order(10 * time.Second)
+			req := order(beating)
 			req.Spec.Image = image(t)
 			info := create(t, p, req)
 			go func() {
 				_, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(`while :; do (sleep 0.02 &); sleep 0.02; done`))
 			}()
-			beats(t, p, info, req.Window, 3, nil)
-			took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
-			t.Logf("gone %v after its last beat", took)
+			beats(t, p, info, 3, nil)
+			lastBeat(t, p, info)
 		})
 	}
 }
@@ -226,16 +241,15 @@ func TestAForkBombBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 	t.Parallel()
 	p := engine(t)
 	c := judge(t)
-	req := order(10 * time.Second)
+	req := order(beating)
 	req.Spec.CPU = 0.5 // for the sake of the other tests
 	req.Spec.Native = &docker.Options{PidsLimit: 64}
 	info := create(t, p, req)
 	go func() { _, _ = p.Open(info).Exec(t.Context(), sandbox.Shell(bomb)) }()
-	beats(t, p, info, req.Window, 60, func() bool { return processes(t, c, info.ID) >= 62 })
-	beats(t, p, info, req.Window, 12, nil)
-	beats(t, p, info, req.Window, 60, func() bool { return processes(t, c, info.ID) >= 50 }) // it is not over
-	took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
-	t.Logf("gone %v after its last beat", took)
+	beats(t, p, info, 60, func() bool { return processes(t, c, info.ID) >= 62 })
+	beats(t, p, info, 12, nil)
+	beats(t, p, info, 60, func() bool { return processes(t, c, info.ID) >= 50 }) // it is not over
+	lastBeat(t, p, info)
 }
 
 // processes is how many the engine counts inside.
@@ -246,15 +260,21 @@ func processes(t *testing.T, c *client.Client, id string) int {
 	return len(top.Processes)
 }
 
+// beating is the window while beats are sent, of which a busy machine takes many seconds for one of them.
+const beating = 30 * time.Second
+
 // beats sends n beats, one a second, or fewer where it is enough.
-func beats(t *testing.T, p *docker.Provider, info sandbox.Info, window time.Duration, n int, enough func() bool) {
+func beats(t *testing.T, p *docker.Provider, info sandbox.Info, n int, enough func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for range n {
-		got, err := p.Extend(t.Context(), info, window)
+		sent := time.Now()
+		got, err := p.Extend(t.Context(), info, beating)
 		require.NoError(t, err)
 		require.Equal(t, sandbox.StateRunning, got.State)
+		require.LessOrEqual(t, got.Left(), beating)
+		require.GreaterOrEqual(t, got.Left(), beating-time.Since(sent), "it counts anew")
 		if enough != nil && enough() {
 			return
 		}
@@ -265,13 +285,24 @@ func beats(t *testing.T, p *docker.Provider, info sandbox.Info, window time.Dura
 	}
 }
 
+// lastBeat leaves the container 10 s, and requires that it then ends.
+func lastBeat(t *testing.T, p *docker.Provider, info sandbox.Info) {
+	t.Helper()
+	const window = 10 * time.Second
+	got, err := p.Extend(t.Context(), info, window)
+	require.NoError(t, err)
+	require.LessOrEqual(t, got.Left(), window)
+	took := until(t, window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
+	t.Logf("gone %v after its last beat", took)
+}
+
 // No driver that is common limits one container's disk, so that only the engine's whole disk can be filled: by leave.
 func TestAFullDiskBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 	if os.Getenv("SANDGLASS_FILL_DISK") != "1" {
 		t.Skip("fills the engine's disk for a moment: set SANDGLASS_FILL_DISK=1 for an engine of which nothing else is asked")
 	}
 	p := engine(t)
-	req := order(5 * time.Second)
+	req := order(beating)
 	req.Spec.Offline = true
 	info := create(t, p, req)
 	sb := p.Open(info)
@@ -283,12 +314,11 @@ func TestAFullDiskBlocksNeitherBeatsNorTheEnd(t *testing.T) {
 		t.Logf("writing: %d %s %v", r.ExitCode, r.Stderr, err)
 		return err == nil && r.ExitCode != 0
 	}
-	beats(t, p, info, req.Window, 30, full)
+	beats(t, p, info, 30, full)
 	require.Error(t, sb.Upload(t.Context(), "/tmp/x", strings.NewReader(strings.Repeat("x", 1<<20))), "the disk is full")
-	beats(t, p, info, req.Window, 8, nil)
+	beats(t, p, info, 8, nil)
 	got, err := p.Get(t.Context(), info.ID)
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.StateRunning, got.State)
-	took := until(t, req.Window+time.Second+removal, "the container ends", func() bool { return !exists(t, info.ID) })
-	t.Logf("gone %v after its last beat", took)
+	lastBeat(t, p, info)
 }
