@@ -47,7 +47,7 @@ func engine(t testing.TB) *docker.Provider {
 	t.Helper()
 	p, err := docker.FromEnv()
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only for an engine that hangs
 	defer cancel()
 	if _, err := p.Check(ctx); err != nil {
 		if os.Getenv("SANDGLASS_NO_SKIP") == "1" {
