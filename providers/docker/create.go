@@ -229,6 +229,8 @@ func (p *Provider) begin(ctx context.Context, id string, mark sandbox.Mark, wind
 		}
 		return sandbox.Info{}, e
 	}
+	status, _ := c.seen()
+	ran := status == http.StatusNotModified // before, by an earlier create of the same mark; not told of a Config.Client
 	var said answer
 	var silent error
 	var info sandbox.Info
@@ -250,11 +252,11 @@ func (p *Provider) begin(ctx context.Context, id string, mark sandbox.Mark, wind
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound), err == nil && info.State == sandbox.StateEnding:
-		if took := time.Since(began); took >= min(window, mark.Lifetime) { // by then a good watchdog has ended too
+		if took := time.Since(began); ran || took >= min(window, mark.Lifetime) { // by then a good watchdog has ended too
 			return sandbox.Info{}, &sandbox.APIError{
 				Provider: p.name, Op: sandbox.OpCreate, Kind: sandbox.ErrUnavailable,
-				Message: fmt.Sprintf("the engine took longer than the window of %v to start it and to carry the first beat", window),
-				Err:     fmt.Errorf("the watchdog has ended within %v", took.Round(time.Millisecond)),
+				Message: "the engine took longer than the lease to start it and to carry the first beat",
+				Err:     fmt.Errorf("the watchdog, whose window is %v, has ended within %v", window, took.Round(time.Millisecond)),
 			}
 		}
 		return sandbox.Info{}, &sandbox.APIError{

@@ -163,30 +163,46 @@ func TestAShellThatIsNoneIsInvalidAndLeavesNothing(t *testing.T) {
 	assert.False(t, exists(t, req.Mark.Name()))
 }
 
-// The engine's answer to the start is held back until the watchdog has come to the end of its window.
-func TestAWindowThatPassesBeforeTheFirstBeatIsNoFaultOfTheImage(t *testing.T) {
+// The engine's answer to the start is held back until the watchdog has come to the end of its lease.
+func TestALeaseThatEndsBeforeTheFirstBeatIsNoFaultOfTheImage(t *testing.T) {
 	t.Parallel()
-	engine(t)
-	p := throughProxy(t)
+	direct := engine(t)
 	isStart := func(r *http.Request) bool {
 		return strings.Contains(r.URL.Path, "/containers/") && strings.HasSuffix(r.URL.Path, "/start")
 	}
-	p.add(&fault{about: isStart, once: true, do: func(p *proxy, w http.ResponseWriter, r *http.Request) {
-		p.forward.ServeHTTP(httptest.NewRecorder(), r)
-		words := strings.Split(r.URL.Path, "/")
-		for exists(t, words[len(words)-2]) {
-			<-time.After(50 * time.Millisecond)
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}})
-	req := order(2 * time.Second)
-	info, err := p.provider.Create(t.Context(), req)
-	require.ErrorIs(t, err, sandbox.ErrUnavailable)
-	require.NotErrorIs(t, err, sandbox.ErrInvalid)
-	require.NotContains(t, err.Error(), "/bin/sh")
-	assert.True(t, isRefused(err), "it is gone, so that another try can do no harm")
-	assert.Empty(t, info.ID)
-	assert.False(t, exists(t, req.Mark.Name()))
+	for name, c := range map[string]struct {
+		window  time.Duration
+		earlier bool // an earlier create of the same mark has started it
+	}{"its own window": {window: 2 * time.Second}, "that of an earlier create": {window: time.Minute, earlier: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := throughProxy(t)
+			req := order(c.window)
+			if c.earlier {
+				create(t, direct, req)
+			}
+			p.add(&fault{about: isStart, once: true, do: func(p *proxy, w http.ResponseWriter, r *http.Request) {
+				said := httptest.NewRecorder()
+				p.forward.ServeHTTP(said, r)
+				words := strings.Split(r.URL.Path, "/")
+				id := words[len(words)-2]
+				if c.earlier {
+					assert.NoError(t, direct.Shorten(t.Context(), id, 2*time.Second))
+				}
+				for exists(t, id) {
+					<-time.After(50 * time.Millisecond)
+				}
+				w.WriteHeader(said.Code)
+			}})
+			info, err := p.provider.Create(t.Context(), req)
+			require.ErrorIs(t, err, sandbox.ErrUnavailable)
+			require.NotErrorIs(t, err, sandbox.ErrInvalid)
+			require.NotContains(t, err.Error(), "/bin/sh")
+			assert.True(t, isRefused(err), "it is gone, so that another try can do no harm")
+			assert.Empty(t, info.ID)
+			assert.False(t, exists(t, req.Mark.Name()))
+		})
+	}
 }
 
 func TestACreateCancelledAtAnyPointLeavesNothingThatRunsWithoutALease(t *testing.T) {
