@@ -201,7 +201,9 @@ func (t *trial) dated(p sandbox.Provider, id string) sandbox.Info {
 }
 
 // tells reports whether info tells the end of the lease, if the adapter reads that.
-func (t *trial) tells(info sandbox.Info) bool { return !t.caps.ReadsDeadline || !info.Deadline.IsZero() }
+func (t *trial) tells(info sandbox.Info) bool {
+	return !t.caps.ReadsDeadline || !info.Deadline.IsZero()
+}
 
 // listed is what a List says of id, with patience for ReadLag.
 func (t *trial) listed(p sandbox.Provider, f sandbox.Filter, id string) (info sandbox.Info, ok bool) {
