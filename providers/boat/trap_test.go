@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -463,6 +464,7 @@ func TestBoat16ATimeoutKillsAndTheScopeDeletesAllTheSame(t *testing.T) {
 			res, err := sb.Exec(ctx, sandbox.Cmd{Args: []string{"sh", "-c", "echo so far; sleep 3600"}, Timeout: time.Minute})
 			assert.True(t, res.TimedOut)
 			assert.Equal(t, "so far\n", string(res.Stdout), "what it has printed is not lost")
+			synctest.Wait() // who was killed has left the process table, and may still be on his way out
 			for _, p := range w.Processes(sb.ID()) {
 				assert.False(t, p.Running && p.Detached, "%.200s", p.Command)
 			}

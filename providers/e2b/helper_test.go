@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -81,6 +82,7 @@ func (c counter) CloseIdleConnections() {
 
 // ours returns the commands of which something runs, as the service knows it, killers left out.
 func (w *world) ours(id string) []string {
+	synctest.Wait() // a killer that is done has taken them out of the process table, and they may still be on their way out
 	var all []string
 	for _, p := range w.fake.Processes(id) {
 		if p.Running && p.Env["SANDGLASS_EXEC"] != "" {

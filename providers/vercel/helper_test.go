@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -83,6 +84,7 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // ours returns the commands of which something runs, as the service knows it, killers left out.
 func (w *world) ours(session string) []string {
+	synctest.Wait() // a killer that is done has taken them out of the process table, and they may still be on their way out
 	var all []string
 	for _, p := range w.fake.Processes(session) {
 		if p.Running && p.Env["SANDGLASS_EXEC"] != "" {
