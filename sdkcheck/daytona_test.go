@@ -105,7 +105,7 @@ func (d daytona) gone(id string) {
 
 // A life takes most of what a user does.
 func daytonaLife(t *testing.T, d daytona) {
-	d.svc.Behave(func(b *fake.Behaviour) { b.StartTime, b.DeleteTime = 300*time.Millisecond, 300*time.Millisecond })
+	d.svc.Behave(func(b *fake.Behaviour) { b.StartTime, b.DeleteTime = 300*time.Millisecond, time.Hour })
 	var made daytonaInfo
 	calls := d.wire.since(func() {
 		made = ask[daytonaInfo](d.sdk, "create", options{
@@ -142,12 +142,13 @@ func daytonaLife(t *testing.T, d daytona) {
 	assert.False(t, info.AutoDestroyAt.After(d.svc.Now().Add(15*time.Minute)))
 
 	assert.Equal(t, made.ID, ask[daytonaInfo](d.sdk, "get", "n1").ID)
-	d.Must("delete", made.ID, 10)
+	d.Must("delete", made.ID, 60)
 	assert.Equal(t, "destroying", ask[daytonaInfo](d.sdk, "known", made.ID).State)
 	assert.Equal(t, sandbox.StateEnding, d.truth(made.ID).State)
 	d.Fails("DaytonaNotFoundError", "get", "n1") // the name is free at once; only the id tells
+	d.svc.Behave(func(b *fake.Behaviour) { b.DeleteTime = 300 * time.Millisecond })
 	again := d.create(options{"name": "n1"})
-	d.Must("delete", again, 10, true)
+	d.Must("delete", again, 60, true)
 	assert.Equal(t, "destroyed", ask[daytonaInfo](d.sdk, "known", again).State)
 	assert.Equal(t, sandbox.StateGone, d.truth(again).State)
 	d.gone(again)
@@ -277,7 +278,7 @@ func daytonaStop(t *testing.T, d daytona) {
 	assert.Equal(t, "kept", ask[string](d.sdk, "download", id, "/tmp/kept"))
 	d.Fails("DaytonaUnprocessableEntityError", "pause", id) // its class cannot
 	d.Must("stop", id)
-	d.Must("delete", id, 10, true)
+	d.Must("delete", id, 60, true)
 	d.gone(id)
 }
 
@@ -315,14 +316,14 @@ func daytonaCreateTimeout(t *testing.T, d daytona) {
 	require.Len(t, d.svc.All(), 1)
 	assert.Equal(t, sandbox.StateStarting, d.svc.All()[0].State, "the SDK deletes nothing, and its user has no handle")
 	id := ask[daytonaInfo](d.sdk, "get", "late").ID
-	d.Fails("DaytonaConflictError", "delete", id, 10, true) // not while it starts
+	d.Fails("DaytonaConflictError", "delete", id, 60, true) // not while it starts
 }
 
 func daytonaErrored(t *testing.T, d daytona) {
 	id := d.create(options{})
 	require.True(t, d.svc.Fail(daytonafake.MachineID(id), "the runner lost it"))
 	assert.Equal(t, "error", ask[daytonaInfo](d.sdk, "info", id).State)
-	_, failed := d.Do("delete", id, 10, false)
+	_, failed := d.Do("delete", id, 60, false)
 	assert.Nil(t, failed)
 	d.gone(id)
 	assert.NotEqual(t, sandbox.StateGone, d.truth(id).State)

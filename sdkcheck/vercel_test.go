@@ -224,8 +224,10 @@ func vercelDetached(t *testing.T, v vercel) {
 	}
 	seven := 7
 	name := v.create(options{})
-	slow := ask[command](v.sdk, "start", name, sh("echo one; sleep 0.2; echo two >&2; sleep 0.2; echo drei: ß; exit 7"))
+	const script = "until test -e /tmp/go; do sleep 0.05; done; echo one; sleep 0.2; echo two >&2; sleep 0.2; echo drei: ß; exit 7"
+	slow := ask[command](v.sdk, "start", name, sh(script))
 	assert.Nil(t, slow.ExitCode)
+	v.Must("run", name, sh("touch /tmp/go"))
 	heard := ask[[][2]string](v.sdk, "follow", slow.ID)
 	assert.Equal(t, [][2]string{{"stdout", "one\n"}, {"stderr", "two\n"}, {"stdout", "drei: ß\n"}}, heard)
 	assert.Equal(t, result{7, "one\ndrei: ß\n", "two\n"}, ask[result](v.sdk, "wait", slow.ID))
