@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -138,8 +139,11 @@ func TestEveryServiceTakesAWholeScope(t *testing.T) {
 			all := s.Sandboxes()
 			require.Len(t, all, 1)
 			assert.Equal(t, "by request", all[0].How)
+			// Who reads a stream or a socket knows of its end before its handler has returned.
+			assert.Eventually(t, func() bool {
+				return !slices.ContainsFunc(s.Requests(), func(r emulate.Request) bool { return !r.Done })
+			}, time.Minute, 10*time.Millisecond)
 			for _, r := range s.Requests() {
-				assert.True(t, r.Done)
 				assert.NotZero(t, r.Status, "%s %s", r.Method, r.Path)
 				assert.NotContains(t, r.Path, "?")
 			}
@@ -193,7 +197,7 @@ func TestDaytonasIdleClockIsALeaseToo(t *testing.T) {
 	left := s.Left()
 	require.Len(t, left, 1)
 	assert.Equal(t, "running", left[0].State)
-	assert.WithinDuration(t, left[0].Created.Add(7*time.Minute), left[0].Deadline, 15*time.Second)
+	assert.WithinDuration(t, left[0].Created.Add(7*time.Minute), left[0].Deadline, time.Minute)
 	_, body, _ = get(t, s.Page(), nil)
 	assert.NotContains(t, body, "no lease ends it")
 }
