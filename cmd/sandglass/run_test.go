@@ -118,7 +118,8 @@ func TestTheExitCodeIsOursWhereOursFailed(t *testing.T) {
 		assert.NotContains(t, r.stdout+r.stderr, "5afe5afe")
 	})
 	t.Run("the max lifetime is reached", func(t *testing.T) {
-		r := run("--max-lifetime", "3s", "--grace", "1s", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+		// It counts from the create on, and on a busy machine it takes seconds from there to the trap.
+		r := run("--max-lifetime", "20s", "--grace", "1s", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
 		assert.Equal(t, exitEnded, r.code)
 		assert.Contains(t, r.stderr, "max lifetime reached")
 		assert.Contains(t, r.stderr, "is killed")
@@ -199,7 +200,7 @@ func TestSignalsReachTheProgram(t *testing.T) {
 	e := newE2B(t)
 	b := newBench(t, e.env...)
 	ready := filepath.Join(b.dir, "ready")
-	cmd := b.command(t.Context(), "run", "-p", "e2b", "-f", "ci", "--", "sh", "-c",
+	cmd := b.command(t.Context(), "run", "-p", "e2b", "-f", "ci", "--grace", "1m", "--", "sh", "-c",
 		"trap 'echo told' USR1; trap 'echo asked; exit 9' TERM; echo >"+ready+"; while :; do sleep 0.05; done")
 	var out watcher
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -217,11 +218,12 @@ func TestSignalsReachTheProgram(t *testing.T) {
 func TestASignalBeforeTheProgramStartsLeavesNothing(t *testing.T) {
 	e := newE2B(t)
 	b := newBench(t, e.env...)
-	arrived := make(chan struct{}, 16)
+	arrived, signalled := make(chan struct{}, 16), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			arrived <- struct{}{}
-			time.Sleep(time.Second) // a real client's cancel races with the service, in real time
+			<-signalled
+			time.Sleep(2 * time.Second) // nothing tells us when it is heard, and the create is waited for all the same
 		}
 		e.fake.ServeHTTP(w, r)
 	}))
@@ -233,7 +235,9 @@ func TestASignalBeforeTheProgramStartsLeavesNothing(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
 	<-arrived
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	err := cmd.Process.Signal(syscall.SIGTERM)
+	close(signalled)
+	require.NoError(t, err)
 	_ = cmd.Wait()
 	assert.Equal(t, 128+15, cmd.ProcessState.ExitCode(), "%s", &out)
 	assert.NoFileExists(t, started)
