@@ -83,6 +83,20 @@ func (d *dog) beat(owner string, number, seconds int) (said string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
+// heard sends a beat until the dog hears it: where a machine does much else, that takes longer than a beat waits.
+func (d *dog) heard(owner string, number, seconds int) (said string) {
+	d.t.Helper()
+	for range 8 {
+		var code int
+		if said, code = d.beat(owner, number, seconds); code != 4 {
+			require.Zero(d.t, code)
+			return said
+		}
+	}
+	require.Fail(d.t, "nobody hears")
+	return ""
+}
+
 // lasted requires that the dog ends with a code, so long after a time, and no later than the machine makes it.
 func (d *dog) lasted(since time.Time, want time.Duration, code int) {
 	d.t.Helper()
@@ -109,19 +123,14 @@ func TestTheWatchdogFollowsBeatsUntilTheHardEnd(t *testing.T) {
 	for name, sh := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := startDog(t, sh, 5, 6)
-			said, code := d.beat("owner", 7, 5)
-			require.Zero(t, code)
-			left, ok := modal.ReadLeft(said)
-			assert.True(t, ok && left <= 5*time.Second && left > 3*time.Second, "%q", said)
+			d := startDog(t, sh, 19, 20)
+			left, ok := modal.ReadLeft(d.heard("owner", 7, 19))
+			assert.True(t, ok && left <= 19*time.Second && left > 3*time.Second, "%v", left)
 
-			said, code = d.beat("other", 1, 3600)
-			require.Zero(t, code, "each owner counts his own")
-			left, ok = modal.ReadLeft(said)
-			assert.True(t, ok && left <= 5*time.Second, "never more than the window: %q", said)
-			_, code = d.beat("other", 2, 5)
-			require.Zero(t, code)
-			d.lasted(d.began, 5900*time.Millisecond, 97) // the hard end, on its own clock
+			left, ok = modal.ReadLeft(d.heard("other", 1, 3600)) // each owner counts his own
+			assert.True(t, ok && left <= 19*time.Second, "never more than the window: %v", left)
+			d.heard("other", 2, 19)
+			d.lasted(d.began, 19900*time.Millisecond, 97) // the hard end, on its own clock
 		})
 	}
 }
@@ -131,11 +140,11 @@ func TestABeatThatIsOvertakenByALaterOneIsNotHeard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := startDog(t, sh, 60, 60)
-			_, code := d.beat("owner", 10, 3) // the end comes nearer
-			require.Zero(t, code)
+			sent := time.Now()
+			d.heard("owner", 10, 3) // the end comes nearer
 			heard := time.Now()
 			require.NoError(t, os.WriteFile(d.dir+"/beat", []byte("owner 9 60\n"), 0o644)) // an older one, late
-			d.lasted(heard, time.Second, 97)
+			d.lasted(sent, 3*time.Second, 97)
 			assert.Less(t, d.ended.Sub(heard), 30*time.Second)
 		})
 	}
@@ -143,17 +152,12 @@ func TestABeatThatIsOvertakenByALaterOneIsNotHeard(t *testing.T) {
 
 func TestNonsenseInTheFileOfBeatsIsNotHeard(t *testing.T) {
 	d := startDog(t, shells(t)["sh"], 4, 60)
-	for i, text := range []string{"", "\n", "a b c\n", "a 1\n", "a 1 -5\n", "a 01 50\n", "a 1 050\n", "a 1 99999999999999999999\n", "a 1 $(id)\n", "* * *\n", "a 1 5x", string([]byte{0, 1, 2})} {
+	for _, text := range []string{"", "\n", "a b c\n", "a 1\n", "a 1 -5\n", "a 01 50\n", "a 1 050\n", "a 1 99999999999999999999\n", "a 1 $(id)\n", "* * *\n", "a 1 5x", string([]byte{0, 1, 2})} {
 		require.NoError(t, os.WriteFile(d.dir+"/beat", []byte(text), 0o644))
 		time.Sleep(100 * time.Millisecond)
-		select {
-		case <-d.over:
-			require.Less(t, 0, i, "it has ended at once")
-		default:
-		}
 	}
 	require.NoError(t, os.Remove(d.dir+"/beat"))
-	d.lasted(d.began, 4*time.Second, 97)
+	d.lasted(d.began, 4*time.Second, 97) // neither before nor later
 }
 
 func TestABeatThatNobodyHearsSaysSo(t *testing.T) {
@@ -161,10 +165,9 @@ func TestABeatThatNobodyHearsSaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := startDog(t, sh, 60, 60)
-			_, code := d.beat("owner", 1, 60)
-			require.Zero(t, code)
+			d.heard("owner", 1, 60)
 			require.NoError(t, d.cmd.Process.Signal(syscall.SIGSTOP))
-			_, code = d.beat("owner", 2, 60)
+			_, code := d.beat("owner", 2, 60)
 			assert.Equal(t, 4, code)
 		})
 	}
@@ -186,8 +189,7 @@ func TestTheCallersCommandRunsBesideAndEndsAllWithItsCode(t *testing.T) {
 
 func TestTheWatchdogEndsOnTERM(t *testing.T) {
 	d := startDog(t, shells(t)["sh"], 60, 60)
-	_, code := d.beat("owner", 1, 60)
-	require.Zero(t, code)
+	d.heard("owner", 1, 60)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-d.over:
