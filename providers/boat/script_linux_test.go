@@ -88,6 +88,10 @@ func TestWhatACommandLeavesIsToldByteForByte(t *testing.T) {
 			run := exec.Command(sh, append([]string{"-c", boat.Runner, "sandglass"}, words...)...)
 			run.Env = append(os.Environ(), "HOME="+home, "SANDGLASS_EXEC=x")
 			require.NoError(t, run.Start())
+			require.Eventually(t, func() bool { // or the follower may take it for one that is not there
+				_, err := os.Stat(folder)
+				return err == nil
+			}, time.Minute, time.Millisecond)
 			follow := exec.Command(sh, "-c", boat.Follower, "sandglass-follow", folder, "0", "0")
 			told, err := follow.Output()
 			require.NoError(t, err)
@@ -187,7 +191,7 @@ func TestTheKillerEndsWhatBelongsToACommandAndNothingElse(t *testing.T) {
 				require.Eventually(t, func() bool {
 					out, _ := os.ReadFile(folder + "/out")
 					return strings.HasSuffix(string(out), ".\n")
-				}, 10*time.Second, 10*time.Millisecond)
+				}, time.Minute, 10*time.Millisecond)
 				out, err := os.Open(folder + "/out")
 				require.NoError(t, err)
 				defer out.Close()
@@ -215,7 +219,7 @@ func TestTheKillerEndsWhatBelongsToACommandAndNothingElse(t *testing.T) {
 			_ = victim.Wait()
 			assert.Equal(t, -1, victim.ProcessState.ExitCode())
 			for _, pid := range children {
-				assert.Eventually(t, func() bool { return !alive(pid) }, 10*time.Second, 10*time.Millisecond, "process %d", pid)
+				assert.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 10*time.Millisecond, "process %d", pid)
 			}
 			assert.True(t, alive(others[0]), "another command goes on")
 		})
