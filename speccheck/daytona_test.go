@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,7 +71,9 @@ func TestTheDaytonaAdapterSendsWhatIsDescribed(t *testing.T) {
 	defer server.Close()
 	p, err := daytona.New(daytona.Config{APIKey: "dtn_key", BaseURL: server.URL + "/api"})
 	require.NoError(t, err)
-	live(t, p, sandbox.Spec{Env: map[string]string{"A": "b"}, Ports: []int{8080}})
+	live(t, p, sandbox.Spec{Env: map[string]string{"A": "b"}, Ports: []int{8080}}, func() bool { // a command's session is ended
+		return slices.ContainsFunc(fake.Requests(), func(r daytonafake.Request) bool { return r.Operation == "DeleteSession" && r.Status != 0 })
+	})
 	all(t, checkDaytona(t, control, toolbox, fake), "POST /sandbox", "GET /sandbox/{sandboxIdOrName}", "GET /sandbox",
 		"POST /sandbox/{sandboxIdOrName}/ttl/{ttlMinutes}", "DELETE /sandbox/{sandboxIdOrName}",
 		"POST /process/session", "POST /process/session/{sessionId}/exec", "DELETE /process/session/{sessionId}")

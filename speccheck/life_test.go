@@ -16,8 +16,9 @@ import (
 	"github.com/sandglass-dev/sandglass/sandbox"
 )
 
-// live has an adapter make all the calls that it can, by way of what users use.
-func live(t *testing.T, p sandbox.Provider, spec sandbox.Spec) {
+// live has an adapter make all the calls that it can, by way of what users use. Before the sandbox is left it waits for
+// what the adapter does behind its caller.
+func live(t *testing.T, p sandbox.Provider, spec sandbox.Spec, behind ...func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -43,6 +44,9 @@ func live(t *testing.T, p sandbox.Provider, spec sandbox.Spec) {
 		assert.Error(t, sb.Download(ctx, "/tmp/none", &content))
 		_, err = sb.Endpoint(ctx, 8080)
 		require.NoError(t, err)
+		for _, done := range behind {
+			require.Eventually(t, done, time.Minute, 10*time.Millisecond)
+		}
 		return kept
 	})
 	require.ErrorIs(t, err, kept)
