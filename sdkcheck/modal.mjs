@@ -60,7 +60,7 @@ await drive({
   terminate: (id, params) => sandbox(id).terminate(params),
   detach: (id) => sandbox(id).detach(),
   tunnels: async (id) => {
-    const tunnels = Object.entries(await sandbox(id).tunnels(5_000))
+    const tunnels = Object.entries(await sandbox(id).tunnels(60_000))
     return tunnels.map(([port, { url, unencryptedHost: host, unencryptedPort }]) => {
       return { port: Number(port), url, host, unencryptedPort }
     })

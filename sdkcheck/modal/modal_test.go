@@ -247,9 +247,15 @@ func modalTimedCommand(t *testing.T, m modal) {
 	id := m.create(options{})
 	n := drive.Ask[int](m.SDK, "start", id, []string{"sleep", "600"}, options{"timeoutMs": 1_000})
 	assert.Equal(t, 137, drive.Ask[int](m.SDK, "exit", n))
-	assert.Zero(t, m.truth(id).Running)
+	m.quiet(id)
 	m.runs(id)
 	assert.Equal(t, finished{Stdout: "on\n"}, m.exec(id, sh("echo on"), nil))
+}
+
+// quiet waits until no command runs in a sandbox: its caller is told of an end before all of it has ended.
+func (m modal) quiet(id string) {
+	m.T.Helper()
+	assert.Eventually(m.T, func() bool { return m.truth(id).Running == 0 }, time.Minute, 10*time.Millisecond)
 }
 
 // A file is what the SDK reports of one.
@@ -432,25 +438,25 @@ func modalSlowTerminate(t *testing.T, m modal) {
 }
 
 func modalTimeout(t *testing.T, m modal) {
-	id := m.create(options{"timeoutMs": 60_000})
+	id := m.create(options{"timeoutMs": 600_000})
 	m.Must("start", id, []string{"sleep", "600"})
-	m.svc.Advance(50 * time.Second)
+	m.svc.Advance(9 * time.Minute)
 	m.runs(id)
 	m.exec(id, []string{"true"}, nil)
-	m.svc.Advance(11 * time.Second)
+	m.svc.Advance(61 * time.Second)
 	m.ended(id, 124, pb.GenericResult_GENERIC_STATUS_TIMEOUT)
 	assert.Empty(t, m.server.All())
 }
 
 func modalIdle(t *testing.T, m modal) {
-	id := m.create(options{"timeoutMs": 3_600_000, "idleTimeoutMs": 60_000})
-	m.svc.Advance(50 * time.Second)
-	m.exec(id, []string{"true"}, options{"timeoutMs": 5_000}) // the nearest thing to an extend
+	id := m.create(options{"timeoutMs": 3_600_000, "idleTimeoutMs": 180_000})
+	m.svc.Advance(2 * time.Minute)
+	m.exec(id, []string{"true"}, options{"timeoutMs": 60_000}) // the nearest thing to an extend
 	truth := m.truth(id)
-	assert.WithinRange(t, truth.Deadline, truth.Record.Created.Add(110*time.Second), m.svc.Now().Add(time.Minute))
-	m.svc.Advance(50 * time.Second)
+	assert.WithinRange(t, truth.Deadline, truth.Record.Created.Add(5*time.Minute), m.svc.Now().Add(3*time.Minute))
+	m.svc.Advance(2 * time.Minute)
 	m.runs(id)
-	m.svc.Advance(61 * time.Second)
+	m.svc.Advance(3*time.Minute + time.Second)
 	truth = m.truth(id)
 	require.NotNil(t, truth.Result)
 	m.ended(id, drive.Ask[int](m.SDK, "wait", id), truth.Result.GetStatus())
@@ -459,11 +465,11 @@ func modalIdle(t *testing.T, m modal) {
 
 func modalDeath(t *testing.T, m modal) {
 	id := m.create(options{})
-	m.Must("begin", id, sh("echo up; sleep 600"))
-	require.Eventually(t, func() bool { return m.truth(id).Running == 1 }, time.Minute, 10*time.Millisecond)
+	m.Must("begin", id, sh("echo up; touch /tmp/up; sleep 600"))
+	m.exec(id, sh("until test -e /tmp/up; do sleep 0.05; done"), nil)
 	assert.Equal(t, 137, drive.Ask[int](m.SDK, "terminate", id, options{"wait": true}))
 	assert.Equal(t, finished{Stdout: "up\n", ExitCode: 137}, drive.Ask[finished](m.SDK, "end"))
-	assert.Zero(t, m.truth(id).Running)
+	m.quiet(id)
 	m.refuses(codes.NotFound, "exec", id, []string{"true"}, options{})
 }
 
