@@ -124,6 +124,9 @@ func runner(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
+// patience is longer than a busy machine lets a task wait that does something.
+const patience = "15s"
+
 func checkTable(t *testing.T, out string) {
 	t.Helper()
 	for job, outcome := range map[string]string{"greet": "done", "build": "done", "test": "failed", "crash": "panicked", "hang": "stalled"} {
@@ -134,14 +137,14 @@ func checkTable(t *testing.T, out string) {
 }
 
 func TestTheProgramPrintsItsTableInMemory(t *testing.T) {
-	out, err := runner(t, "-provider", "memory", "-workers", "5", "-stall", "1s")
+	out, err := runner(t, "-provider", "memory", "-workers", "5", "-stall", patience)
 	require.NoError(t, err, out)
 	checkTable(t, out)
 }
 
 func TestTheProgramPrintsItsTableOnARealEngine(t *testing.T) {
 	exampletest.Engine(t)
-	out, err := runner(t, "-provider", "docker", "-workers", "5")
+	out, err := runner(t, "-provider", "docker", "-workers", "5", "-stall", patience)
 	require.NoError(t, err, out)
 	checkTable(t, out)
 }

@@ -61,7 +61,7 @@ func inOrder(t *testing.T, out string, patterns ...string) {
 func TestTheLifeIsPrintedInTheOrderInWhichItIsLived(t *testing.T) {
 	out, code, _ := quickstart(t, "", nil, "-provider", "memory")
 	assert.Zero(t, code)
-	inOrder(t, out, `^provider: memory \(as asked\)$`, `created \S+ in`, `running, lease until \d\d:\d\d:\d\d, 1[0-5]s from now`,
+	inOrder(t, out, `^provider: memory \(as asked\)$`, `created \S+ in`, `running, lease until \d\d:\d\d:\d\d, (1[0-5]|\d)s from now`,
 		`output: working: 1 of 6$`, `beat: lease until`, `output: working: 6 of 6$`, `command over after`, `deleted: `, `verified gone in \d+ ms$`)
 }
 
