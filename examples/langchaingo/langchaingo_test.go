@@ -229,7 +229,8 @@ func program(t *testing.T, args ...string) (out string, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exampletest.Command(ctx, t, args...)
+	// Far more than any script takes that ends, even on a busy machine.
+	cmd := exampletest.Command(ctx, t, append(args, "-timeout", "15s")...)
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(text))
 	return string(text), cmd.Process.Pid
@@ -239,7 +240,7 @@ func checkTranscript(t *testing.T, out, shape string) {
 	t.Helper()
 	t.Log(out)
 	assert.Contains(t, out, `"exit code: 127\n`)
-	assert.Contains(t, out, "killed: it had not ended after 2s")
+	assert.Contains(t, out, "killed: it had not ended after 15s")
 	if shape == "run" {
 		assert.Contains(t, out, "1 to 10 make 55 (the file with it: not kept)\n")
 		assert.Equal(t, 4, strings.Count(out, " is gone\n"))

@@ -33,19 +33,20 @@ import (
 func main() {
 	provider := flag.String("provider", "auto", "what to run on: auto, docker or memory; auto is docker if an engine answers")
 	shape := flag.String("shape", "run", "what has a sandbox of its own: a run, or a conversation")
+	timeout := flag.Duration("timeout", 2*time.Second, "how long a script of the model may run")
 	flag.Parse()
 
 	// The first signal ends the agent, and with it the sandboxes. A second one ends the program at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 
-	if err := converse(ctx, *provider, *shape); err != nil {
+	if err := converse(ctx, *provider, *shape, *timeout); err != nil {
 		fmt.Fprintln(os.Stderr, "langchaingo:", err)
 		os.Exit(1)
 	}
 }
 
-func converse(ctx context.Context, provider, shape string) (err error) {
+func converse(ctx context.Context, provider, shape string, timeout time.Duration) (err error) {
 	ask := map[string]func(context.Context, *sandbox.Manager, llms.Model, string, time.Duration) (string, error){
 		"run": Runs, "conversation": Conversation,
 	}[shape]
@@ -72,7 +73,7 @@ func converse(ctx context.Context, provider, shape string) (err error) {
 		defer cancel()
 		err = errors.Join(err, m.Shutdown(sctx))
 	}()
-	answer, err := ask(ctx, m, &Scripted{Steps: aloud(script())}, "What do 1 to 10 make?", 2*time.Second)
+	answer, err := ask(ctx, m, &Scripted{Steps: aloud(script())}, "What do 1 to 10 make?", timeout)
 	if err != nil {
 		return err
 	}
