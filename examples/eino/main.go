@@ -106,7 +106,7 @@ func script() Scripted {
 		},
 		func([]string) *schema.Message {
 			return run(
-				Call{Script: "n=0; while [ $n -lt 10 ]; do n=$((n + 1)); sum=$((sum + n)); done; echo $sum", Seconds: 2},
+				Call{Script: "n=0; while [ $n -lt 10 ]; do n=$((n + 1)); sum=$((sum + n)); done; echo $sum"},
 				Call{Script: "echo $((10 * (10 + 1) / 2))"},
 			)
 		},
