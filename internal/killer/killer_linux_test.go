@@ -103,6 +103,12 @@ func (c *command) done(cmd *exec.Cmd) {
 	said, err := cmd.CombinedOutput()
 	require.NoError(c.t, err, "%s", said)
 	require.Equal(c.t, "done\n", string(said))
+	c.ended()
+}
+
+// ended requires that nothing is left of the command.
+func (c *command) ended() {
+	c.t.Helper()
 	require.NoError(c.t, c.pipe.SetReadDeadline(time.Now().Add(time.Minute)))
 	rest, err := io.ReadAll(c.out)
 	require.NoError(c.t, err, "something of it lives")
@@ -161,54 +167,6 @@ func TestACommandIsKilledWithAllThatCameOfItAndNothingElse(t *testing.T) {
 					assert.NoError(t, other.Signal(syscall.Signal(0)))
 				})
 			}
-		}
-	}
-}
-
-// Who executes another program has neither environment nor code meanwhile, and a machine that does much else may let it
-// wait there for as long as it likes.
-func TestNothingIsSaidToBeDoneWhileAProcessIsAboutToExecuteAnotherProgram(t *testing.T) {
-	unshare, err := exec.LookPath("unshare")
-	if err != nil || os.Getuid() != 0 {
-		t.Skip("shows the killer another /proc, in a mount namespace of its own: needs unshare, and root")
-	}
-	for name, tt := range map[string]struct {
-		size, code string // as its stat tells
-		own        string // what the killer's own stat tells of both, if not the truth
-		done       bool
-	}{
-		"it has memory and no code":         {size: "4096", code: "0"},
-		"it has no memory, as the kernel's": {size: "0", code: "0", done: true},
-		"it may not be read":                {size: "4096", code: "1", done: true},
-		"the kernel tells neither":          {size: "0", code: "0", own: "0", done: true},
-	} {
-		for shell, sh := range shells(t) {
-			t.Run(name+"/"+shell, func(t *testing.T) {
-				// The orphan is in nobody's session, so that nothing but its environment tells whose it is.
-				at := filepath.Join(t.TempDir(), "pid")
-				c := begin(t, &syscall.SysProcAttr{Setsid: true}, "sh", "-c", `(setsid sh -c 'echo -n $$ >"$0"; echo ready; exec sleep 1000' "$0" &)`, at)
-				require.NoError(t, c.cmd.Wait())
-				text, err := os.ReadFile(at)
-				require.NoError(t, err)
-				pid := string(text)
-				stat, err := os.ReadFile("/proc/" + pid + "/stat")
-				require.NoError(t, err)
-				before, after, found := strings.Cut(string(stat), ") ")
-				require.True(t, found)
-				fields := strings.Fields(after)
-				fields[20], fields[23] = tt.size, tt.code
-				shown := filepath.Join(t.TempDir(), "stat")
-				require.NoError(t, os.WriteFile(shown, []byte(before+") "+strings.Join(fields, " ")+"\n"), 0o600))
-				hide := `mount --bind /dev/null /proc/$1/environ && mount --bind "$2" /proc/$1/stat && shift 2 || exit
-					case $1 in 0) sed 's/[^ ]*/0/23; s/[^ ]*/0/26' /proc/$$/stat >"$2" && mount --bind "$2" /proc/$$/stat || exit ;; esac
-					shift 2; exec "$@"`
-				args := []string{"--mount", "sh", "-c", hide, "hide", pid, shown, tt.own, shown + "-own"}
-				args = append(append(args, sh...), "-c", killer.Script(), "sandglass-kill", c.mark)
-				said, err := exec.Command(unshare, args...).CombinedOutput()
-				require.NoError(t, err, "%s", said)
-				assert.Equal(t, tt.done, string(said) == "done\n", "%q", said)
-				c.kill(sh, os.Getenv("PATH"), c.mark) // now it shows what it has
-			})
 		}
 	}
 }
